@@ -1,0 +1,41 @@
+/* A data directory of HDF5 shards, opened, checked and held in memory (design: README in this folder).
+ *
+ * Every shard is checked before anything is returned; a fault is STATUS_INPUT and names file, data set, row, what was
+ * found and what was expected. Each rank reads its own slice; the ranks of a host share one copy. */
+#ifndef CONVOY_DATA_DATASET_H
+#define CONVOY_DATA_DATASET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "model/base/error.h"
+#include "model/base/world.h"
+
+enum { DATASET_MAX_CLASSES = 1000, DATASET_CLASS_NAME = 64 };
+
+struct split {
+  int64_t count;         /* images over all shards, in name order */
+  int shard_count;
+  const uint8_t *images; /* N,H,W,C */
+  const int32_t *labels; /* N, 0..classes-1 */
+};
+
+struct dataset {
+  int height, width, channels, classes;
+  bool classes_given; /* the shards name them; else classes = max(10, largest label + 1) */
+  char (*class_name)[DATASET_CLASS_NAME];
+  struct split train, test; /* count 0: that split has no shard */
+  uint64_t digest;          /* of images and labels in N,H,W,C order: the same for any sharding and layout */
+  double mean[4], std[4];   /* of the training images, per channel, pixels scaled to 0..1 */
+  char note[256];           /* what a reader should know: "(N,C,H,W) shards transposed"; "" for nothing */
+  struct world_shared *memory; /* owned */
+};
+
+/* Which splits a command needs; one that is needed and has no shard is STATUS_INPUT. */
+enum dataset_need { DATASET_TRAIN = 1, DATASET_TEST = 2 };
+
+/* Collective; all ranks return the same status. */
+enum status dataset_open(const struct world *world, const char *directory, unsigned need, struct dataset **dataset);
+void dataset_close(struct dataset *dataset); /* NULL: nothing; collective */
+
+#endif

@@ -1,0 +1,45 @@
+/* Lines to stdout and stderr; see log.h. The speaker's name is the only state of the process kept here. */
+#include "model/base/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static struct {
+  int rank;
+  char host[64];
+  bool quiet;
+  void (*before_line)(void);
+} speaker;
+
+void log_open(int rank, const char *host, bool quiet) {
+  speaker.rank = rank;
+  speaker.quiet = quiet;
+  snprintf(speaker.host, sizeof speaker.host, "%s", host);
+}
+
+void log_on_line(void (*hook)(void)) { speaker.before_line = hook; }
+
+void log_info(const char *format, ...) {
+  if (speaker.rank != 0 || speaker.quiet) return;
+  if (speaker.before_line) speaker.before_line();
+  va_list arguments;
+  va_start(arguments, format);
+  vfprintf(stdout, format, arguments);
+  va_end(arguments);
+  fputc('\n', stdout);
+  fflush(stdout);
+}
+
+void log_warning(const char *format, ...) {
+  char line[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(line, sizeof line, format, arguments);
+  va_end(arguments);
+  if (speaker.before_line) speaker.before_line();
+  if (speaker.rank == 0)
+    fprintf(stderr, "warning: %s\n", line);
+  else
+    fprintf(stderr, "warning: [rank %d %s] %s\n", speaker.rank, speaker.host, line);
+  fflush(stderr);
+}

@@ -1,0 +1,19 @@
+/* What a run says: plain lines on stdout from rank 0, warnings of any rank on stderr, each flushed at once. */
+#ifndef CONVOY_MODEL_BASE_LOG_H
+#define CONVOY_MODEL_BASE_LOG_H
+
+#include <stdbool.h>
+
+/* Names this process in warnings and decides who speaks: only rank 0 prints information, and not if `quiet`. */
+void log_open(int rank, const char *host, bool quiet);
+
+/* One line on stdout, rank 0 only. The line end is added. */
+void log_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* `warning: …` on stderr, with `[rank R host]` from ranks other than 0. */
+void log_warning(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Called before each line that this module prints, so that a live display can clear its own; NULL: none. */
+void log_on_line(void (*hook)(void));
+
+#endif

@@ -1,0 +1,87 @@
+/* A model with its memory on one backend: forward, backward, update, evaluation.
+ *
+ * Six regions, one allocation each, at net_create: PARAMS, GRADIENTS and OPTIMIZER (same offsets), STATISTICS (the
+ * tail of PARAMS), ACTIVATIONS (placed by lifetime), WORKSPACE. A step allocates nothing and the host only counts.
+ * Batch sizes are fixed at net_create: a step names one of them. */
+#ifndef CONVOY_MODEL_NET_NET_H
+#define CONVOY_MODEL_NET_NET_H
+
+#include "model/backend/backend.h"
+#include "model/net/graph.h"
+
+enum { NET_MAX_BATCHES = 4, NET_RING = 64 /* steps whose metrics the host may still read */ };
+
+struct net_options {
+  enum optimizer_kind optimizer;
+  float momentum, beta1, beta2, epsilon, weight_decay;
+  bool nesterov;
+  float label_smoothing;
+  int64_t train_batch[NET_MAX_BATCHES]; /* this rank's samples a step; 0 entries unused */
+  int64_t eval_batch[NET_MAX_BATCHES];
+  size_t bucket_bytes; /* an all-reduce bucket's smallest size; 0: default */
+};
+
+/* Host-side result of one step; training: over all ranks, evaluation: this rank's. */
+struct net_metrics {
+  double loss_sum;
+  double correct;
+  bool stop; /* some rank asked to stop */
+};
+
+/* One named array, for checkpoints and exports. Its elements lie at [offset, offset + count) of its region. */
+enum net_region { NET_PARAMS, NET_OPTIMIZER0, NET_OPTIMIZER1, NET_REGION_COUNT };
+struct net_item {
+  const char *name; /* "layer1.0.conv1.weight" or "layer1.0.bn1.running_mean" */
+  struct tensor tensor; /* fp32, its true shape: filters K,R,S,C */
+  int64_t offset;       /* in elements */
+  bool learned;         /* false: a running statistic, only in NET_PARAMS */
+};
+
+struct net_data {
+  const uint8_t *images; /* N,H,W,C bytes; device (backend resident) */
+  const int32_t *labels; /* N */
+  float mean[4], std[4];
+};
+
+struct net;
+
+/* `graph` and `backend` are borrowed and outlive the net. Parameters are zero until net_init or net_write. */
+enum status net_create(struct backend *backend, const struct graph *graph, const struct net_options *options,
+                       struct net **net);
+void net_destroy(struct net *net); /* NULL: nothing */
+
+/* Initial parameters, each a function of (seed, its name); running mean 0, variance 1; optimizer state 0. */
+enum status net_init(struct net *net, uint64_t seed);
+
+/* Loads the plan of the next steps: this rank's sample list, and one row a step (copied; row.slot is set here). The
+ * steps that follow take the rows in order. Waits for the steps of the former plan. */
+enum status net_plan(struct net *net, const struct sample *list, int64_t list_count, const struct step_row *rows,
+                     int64_t row_count);
+
+/* Enqueues the plan's next step: gather, forward, backward, all-reduce, update; batch is train_batch[i] or 0 (this
+ * rank has no sample in this step and only takes part in the reduction). Collective. */
+enum status net_train_step(struct net *net, const struct net_data *data, int64_t batch, uint64_t *ticket);
+/* Enqueues forward, loss and count of correct predictions only; not collective. */
+enum status net_eval_step(struct net *net, const struct net_data *data, int64_t batch, uint64_t *ticket);
+
+/* Waits for that step and reads its metrics; at most NET_RING - 1 steps back. */
+enum status net_metrics(struct net *net, uint64_t ticket, struct net_metrics *metrics);
+
+/* The next step carries this rank's wish to stop to all ranks. Safe in a signal handler. */
+void net_request_stop(struct net *net);
+
+int net_item_count(const struct net *net);
+struct net_item net_item(const struct net *net, int index);
+int64_t net_region_count(const struct net *net, enum net_region region); /* in elements; 0: not in use */
+/* Copies a whole region to host[net_region_count] or back. write ends with every copy that depends on it. */
+enum status net_read(struct net *net, enum net_region region, float *host);
+enum status net_write(struct net *net, enum net_region region, const float *host);
+
+/* Makes this rank's parameters and optimizer state rank 0's. Collective. */
+enum status net_broadcast(struct net *net);
+
+/* Bytes of device memory held, and a few lines that describe the plan: regions, buckets, batches. */
+size_t net_bytes(const struct net *net);
+void net_describe(const struct net *net, char *text, size_t capacity);
+
+#endif

@@ -1,0 +1,164 @@
+/* What an operation is: its attributes, its shape rule, and the functions by which a backend computes it.
+ *
+ * An op is described by a struct op_desc. op_infer gives its signature: the output, the parameters, what forward
+ * saves for backward. A backend implements it as four functions (struct op_table), which get only pointers: shapes
+ * are known at create, so algorithms are chosen and memory is sized before the first step.
+ *
+ * In training, forward is followed by backward with the same struct op_io pointers for in, out, param and saved. */
+#ifndef CONVOY_MODEL_OPS_OP_H
+#define CONVOY_MODEL_OPS_OP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model/base/error.h"
+#include "model/base/tensor.h"
+
+enum op_kind {
+#define OP(NAME, name) OP_##NAME,
+#include "model/ops/ops.def"
+#undef OP
+  OP_COUNT
+};
+
+enum {
+  OP_MAX_IN = 2,
+  OP_MAX_PARAM = 4,
+  OP_MAX_STATISTIC = 2,
+  OP_MAX_SAVED = 4,
+};
+
+/* y = x convolved with weight (K,R,S,C) + bias (K): out H = (H + 2 pad - R) / stride + 1. Cross-correlation, as all
+ * frameworks define it. */
+struct conv2d_attr {
+  int filters, kernel_h, kernel_w, stride, pad;
+  bool bias;
+};
+
+/* y = weight (x - mean) / sqrt(var + epsilon) + bias per channel (Ioffe and Szegedy, 2015). Training: the batch's
+ * mean and biased variance; else the running ones. */
+struct batchnorm_attr {
+  float epsilon;
+};
+
+enum activation { ACTIVATION_NONE, ACTIVATION_RELU, ACTIVATION_GELU, ACTIVATION_SILU };
+
+/* relu max(x, 0); gelu x Phi(x), exact (Hendrycks and Gimpel, 2016); silu x sigmoid(x) (Elfwing et al., 2018). */
+struct activation_attr {
+  enum activation kind;
+};
+
+/* Largest of each kernel x kernel window; windows that would reach past the edge are dropped (floor), no padding.
+ * Of equal values the first in row order gets the gradient. */
+struct maxpool_attr {
+  int kernel, stride;
+};
+
+/* y = x weight^T + bias, x (N, inputs; any shape is read as N rows), weight (outputs, inputs). */
+struct linear_attr {
+  int outputs;
+};
+
+/* in: logits (N, classes), labels int32 (N). out: float[2] = sum over the batch of
+ * -sum_k t_k log softmax(x)_k, with t = (1 - smoothing) onehot + smoothing / classes (Szegedy et al., 2016); and the
+ * count of rows whose first largest logit is the label's. d_in[0] is the gradient of the loss sum times *scale. */
+struct softmax_xent_attr {
+  float smoothing;
+};
+
+/* activation(batchnorm(conv2d(in[0])) + in[1]): what graph_fuse makes of that chain; in[1] only if desc.in_count
+ * is 2. The convolution has no bias. */
+struct conv_bn_attr {
+  struct conv2d_attr conv;
+  struct batchnorm_attr batchnorm;
+  enum activation activation;
+};
+
+struct op_desc {
+  enum op_kind kind;
+  bool training; /* false: forward only, running statistics, nothing saved */
+  int in_count;
+  struct tensor in[OP_MAX_IN]; /* activations in the compute type (fp32 or bf16); dim[0] is the batch */
+  union {
+    struct conv2d_attr conv2d;
+    struct batchnorm_attr batchnorm;
+    struct activation_attr activation;
+    struct maxpool_attr maxpool;
+    struct linear_attr linear;
+    struct softmax_xent_attr softmax_xent;
+    struct conv_bn_attr conv_bn;
+  } attr;
+};
+
+/* One learnable array. */
+struct op_param {
+  const char *name;     /* "weight" or "bias"; static */
+  struct tensor tensor; /* its type is what the op reads: the compute type for filters and matrices, else fp32 */
+  bool decayed;         /* weight decay applies (filters and matrices) */
+};
+
+/* What follows from a description. */
+struct op_signature {
+  struct tensor out;
+  int param_count;
+  struct op_param param[OP_MAX_PARAM];
+  int statistic_count;                       /* 0, or 2: running mean and running variance, fp32 (C) each */
+  struct tensor statistic[OP_MAX_STATISTIC];
+  int saved_count;                           /* kept from forward to backward */
+  struct tensor saved[OP_MAX_SAVED];
+  bool keeps_in[OP_MAX_IN]; /* backward reads in[i] */
+  bool keeps_out;           /* backward reads out */
+};
+
+/* The shape rule. STATUS_INPUT names the op and the shapes that do not fit. */
+enum status op_infer(const struct op_desc *desc, struct op_signature *signature);
+
+const char *op_name(enum op_kind kind);
+const char *activation_name(enum activation kind);
+
+/* Output height or width of a window that moves by `stride`; 0 or less: it does not fit. */
+int64_t op_window(int64_t size, int kernel, int stride, int pad);
+
+/* The pointers of one call; entries that the signature does not have are NULL. All but `workspace` lie in the
+ * backend's memory for as long as the net lives. */
+struct op_io {
+  const void *in[OP_MAX_IN];
+  void *out;
+  const void *param[OP_MAX_PARAM];
+  const float *statistic[OP_MAX_STATISTIC]; /* running values; read if not training */
+  float *batch_statistic[OP_MAX_STATISTIC]; /* training forward writes this rank's batch mean and unbiased variance,
+                                               each times N * *scale: their sum over the ranks is the weighted mean */
+  void *saved[OP_MAX_SAVED];
+  void *workspace;    /* as many bytes as create asked for; shared by all ops, undefined between calls */
+  const float *scale; /* 1 / samples in the global batch */
+  /* backward only */
+  const void *d_out;
+  void *d_in[OP_MAX_IN];     /* NULL: not wanted */
+  bool d_in_add[OP_MAX_IN];  /* add to what d_in holds; else overwrite */
+  float *d_param[OP_MAX_PARAM]; /* fp32, overwritten */
+};
+
+/* What every backend gives its ops; each backend's own context begins with it. */
+struct op_context {
+  enum dtype compute;     /* type of activations, filters and matrices: fp32 or bf16 */
+  bool tf32;              /* fp32 products may be rounded to tf32 */
+  bool deterministic;     /* only algorithms whose sums have a fixed order */
+  size_t workspace_limit; /* bytes that one op may ask for */
+};
+
+/* How a backend computes one op. Calls only enqueue work: errors of the device may surface later. */
+struct op_table {
+  /* Chooses algorithms for these shapes. *state is owned by the caller until destroy; *workspace is in bytes. */
+  enum status (*create)(struct op_context *context, const struct op_desc *desc,
+                        const struct op_signature *signature, void **state, size_t *workspace);
+  enum status (*forward)(struct op_context *context, void *state, const struct op_io *io);
+  enum status (*backward)(struct op_context *context, void *state, const struct op_io *io);
+  void (*destroy)(struct op_context *context, void *state); /* NULL state: nothing */
+};
+
+#define OP(NAME, name) enum status name##_infer(const struct op_desc *desc, struct op_signature *signature);
+#include "model/ops/ops.def"
+#undef OP
+
+#endif
