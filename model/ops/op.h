@@ -111,8 +111,34 @@ struct op_signature {
   bool keeps_out;           /* backward reads out */
 };
 
-/* The shape rule. STATUS_INPUT names the op and the shapes that do not fit. */
+/* The shape rule. STATUS_INPUT names the op and the shapes that do not fit; *signature is then untouched.
+ *
+ * op            param                                     saved (training)                          backward reads
+ * conv2d        weight (K,R,S,C) [bias (K)]                                                         in[0]
+ * batchnorm     weight (C), bias (C)                      mean (C), 1/sqrt(var + epsilon) (C)       in[0]
+ * activation                                                                                        relu out, else in[0]
+ * add
+ * maxpool                                                 uint8, out's shape: maximum's place
+ *                                                         in its window, in row order
+ * avgpool       out is N,1,1,C
+ * linear        weight (outputs, inputs), bias (outputs)                                            in[0]
+ * softmax_xent  out is float[2]                           log-sum-exp of each row (N)               in[0], in[1]
+ * conv_bn       conv's weight, batchnorm's weight, bias   conv's out, mean (K), 1/sqrt(.) (K)       in[0], relu out,
+ *                                                                                                   gelu and silu in[1]
+ * Weights of conv2d, linear and conv_bn have the compute type (in[0]'s) and are decayed; all other parameters,
+ * means and factors are fp32. linear reads an N,H,W,C input as N rows in H,W,C order. Without training nothing is
+ * saved or kept. */
 enum status op_infer(const struct op_desc *desc, struct op_signature *signature);
+
+/* For shape rules; each refusal (STATUS_INPUT) names the op and what was found. */
+enum status op_check_in_count(const struct op_desc *desc, int min_count, int max_count);
+/* in[i] is fp32 or bf16, has min_rank..max_rank dimensions, none below 1. */
+enum status op_check_in(const struct op_desc *desc, int i, int min_rank, int max_rank);
+/* in[i] has exactly this shape and type. */
+enum status op_check_same(const struct op_desc *desc, int i, const struct tensor *expected);
+/* The window fits into in[0] (N,H,W,C); gives the output's height and width. */
+enum status op_check_window(const struct op_desc *desc, int kernel_h, int kernel_w, int stride, int pad,
+                            int64_t *height, int64_t *width);
 
 const char *op_name(enum op_kind kind);
 const char *activation_name(enum activation kind);
@@ -128,7 +154,8 @@ struct op_io {
   const void *param[OP_MAX_PARAM];
   const float *statistic[OP_MAX_STATISTIC]; /* running values; read if not training */
   float *batch_statistic[OP_MAX_STATISTIC]; /* training forward writes this rank's batch mean and unbiased variance,
-                                               each times N * *scale: their sum over the ranks is the weighted mean */
+                                               each times N * *scale: their sum over the ranks is the weighted mean.
+                                               Unbiased: over max(N H W - 1, 1) */
   void *saved[OP_MAX_SAVED];
   void *workspace;    /* as many bytes as create asked for; shared by all ops, undefined between calls */
   const float *scale; /* 1 / samples in the global batch */

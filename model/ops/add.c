@@ -1,0 +1,10 @@
+/* Shape rule of add; see op.h. */
+#include "model/ops/op.h"
+
+enum status add_infer(const struct op_desc *desc, struct op_signature *signature) {
+  TRY(op_check_in_count(desc, 2, 2));
+  TRY(op_check_in(desc, 0, 1, TENSOR_MAX_RANK));
+  TRY(op_check_same(desc, 1, &desc->in[0]));
+  signature->out = desc->in[0];
+  return STATUS_OK;
+}
