@@ -1,0 +1,79 @@
+# shellcheck shell=bash
+# What the scripts of this tree share; source it from the top of the tree. It finds or installs the Debian packages,
+# builds, and lets Open MPI run as root (containers). Nothing here runs by itself.
+
+say() { printf '==> %s\n' "$*"; }
+die() { # die CODE TEXT
+  printf 'error: %s\n' "$2" >&2
+  exit "$1"
+}
+
+packages_build=(cmake ninja-build gcc libc6-dev libopenmpi-dev openmpi-bin libhdf5-dev libdnnl-dev libinih-dev
+  libcjson-dev librandom123-dev libxxhash-dev libarchive-dev libjpeg62-turbo-dev libpng-dev)
+packages_test=(libcmocka-dev python3 python3-h5py python3-numpy xz-utils strace procps file)
+packages_lint=(clang-format clang-tidy cppcheck shellcheck libomp-dev)
+
+# need_packages GROUP...: build, test or lint. Installs what is missing as root or through sudo; else prints the
+# exact list and ends with 2. Silent and quick when all is there.
+need_packages() {
+  local group package missing=() wanted=() as=()
+  for group in "$@"; do
+    local -n list="packages_$group"
+    wanted+=("${list[@]}")
+  done
+  if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    say "Not a Debian system: packages are not checked; CMake names a library that it does not find."
+    return 0
+  fi
+  for package in "${wanted[@]}"; do
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  if [ "$(id -u)" != 0 ]; then
+    if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+      as=(sudo -n)
+    else
+      packages_refuse "they cannot be installed without root" "${missing[@]}"
+    fi
+  fi
+  say "Installing ${#missing[@]} missing Debian packages: ${missing[*]}"
+  local apt=("${as[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Acquire::Retries=3
+    -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0)
+  local log
+  log=$(mktemp)
+  if ! { "${apt[@]}" update && "${apt[@]}" install --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 </dev/null; then
+    tail -n 15 "$log" >&2
+    rm -f "$log"
+    packages_refuse "apt-get could not install them (its last lines are above)" "${missing[@]}"
+  fi
+  rm -f "$log"
+}
+
+packages_refuse() { # packages_refuse WHY PACKAGE...
+  local why=$1
+  shift
+  {
+    printf 'error: %d Debian packages are missing and %s; install them and start again:\n' $# "$why"
+    printf '  apt-get install --no-install-recommends %s\n' "$*"
+  } >&2
+  exit 2
+}
+
+# build_convoy FOLDER TARGET [CMAKE OPTION...]: configures and builds. Options are kept in FOLDER between calls.
+build_convoy() {
+  local folder=$1 target=$2
+  shift 2
+  say "Building $target in $folder/"
+  cmake -G Ninja -S . -B "$folder" "$@" >"$folder.log" 2>&1 </dev/null ||
+    { tail -n 20 "$folder.log" >&2; rm -f "$folder.log"; die 2 "the build could not be configured (above)"; }
+  grep -E '^-- Convoy ' "$folder.log" || true
+  rm -f "$folder.log"
+  cmake --build "$folder" --target "$target" </dev/null || die 1 "the build failed (above)"
+}
+
+# Open MPI refuses root unless told; more ranks than cores are allowed; quiet where there is no ssh.
+if [ "$(id -u)" = 0 ]; then
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+export OMPI_MCA_rmaps_base_oversubscribe=1
+command -v ssh >/dev/null || export OMPI_MCA_plm_rsh_agent=sh

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Builds Convoy with its tests and runs every suite on what this machine has (suites for a GPU are skipped without
+# one). Missing Debian packages are installed when root or sudo can.
+#
+# usage: tests/run.sh [CTEST OPTION...]        e.g. tests/run.sh -R ops
+# environment: CONVOY_BUILD  the build folder (default build)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=jobs/setup.sh
+. jobs/setup.sh
+need_packages build test
+build=${CONVOY_BUILD:-build}
+build_convoy "$build" all -DBUILD_TESTING=ON
+say "Running the tests"
+exec ctest --test-dir "$build" --output-on-failure --no-tests=error "$@" </dev/null
