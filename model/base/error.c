@@ -44,7 +44,9 @@ void error_detail(const char *format, ...) {
   va_end(arguments);
 }
 
-const char *error_message(void) { return record.message; }
+const char *error_message(void) {
+  return record.message;
+}
 
 void error_clear(void) {
   record.message[0] = '\0';

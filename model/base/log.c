@@ -17,7 +17,9 @@ void log_open(int rank, const char *host, bool quiet) {
   snprintf(speaker.host, sizeof speaker.host, "%s", host);
 }
 
-void log_on_line(void (*hook)(void)) { speaker.before_line = hook; }
+void log_on_line(void (*hook)(void)) {
+  speaker.before_line = hook;
+}
 
 void log_info(const char *format, ...) {
   if (speaker.rank != 0 || speaker.quiet) return;

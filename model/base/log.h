@@ -1,10 +1,12 @@
-/* What a run says: plain lines on stdout from rank 0, warnings of any rank on stderr, each flushed at once. */
+/* What a run says: plain lines on stdout from rank 0, warnings of any rank on stderr, each flushed at once.
+ */
 #ifndef CONVOY_MODEL_BASE_LOG_H
 #define CONVOY_MODEL_BASE_LOG_H
 
 #include <stdbool.h>
 
-/* Names this process in warnings and decides who speaks: only rank 0 prints information, and not if `quiet`. */
+/* Names this process in warnings and decides who speaks: only rank 0 prints information, and not if `quiet`.
+ */
 void log_open(int rank, const char *host, bool quiet);
 
 /* One line on stdout, rank 0 only. The line end is added. */

@@ -16,7 +16,9 @@ void random_words(struct random_key key, uint64_t position, uint32_t out[4]) {
   for (int i = 0; i < 4; i++) out[i] = words.v[i];
 }
 
-static uint64_t word64(const uint32_t words[4]) { return ((uint64_t)words[1] << 32) | words[0]; }
+static uint64_t word64(const uint32_t words[4]) {
+  return ((uint64_t)words[1] << 32) | words[0];
+}
 
 uint32_t random_below(struct random_key key, uint64_t position, uint32_t bound) {
   uint32_t words[4];
@@ -32,12 +34,20 @@ double random_uniform(struct random_key key, uint64_t position) {
   return ((double)(word64(words) >> 12) + 0.5) * 0x1p-52;
 }
 
-double random_normal(struct random_key key, uint64_t position) {
+void random_normal_pair(struct random_key key, uint64_t position, double out[2]) {
   uint32_t words[4];
   random_words(key, position, words);
-  double radius = ((double)(word64(words) >> 12) + 0.5) * 0x1p-52;
-  double angle = 6.283185307179586477 * ((double)word64(words + 2) * 0x1p-64);
-  return sqrt(-2.0 * log(radius)) * cos(angle);
+  double uniform = ((double)(word64(words) >> 12) + 0.5) * 0x1p-52;
+  double radius = sqrt(-2.0 * log(uniform)),
+         angle = 6.283185307179586477 * ((double)word64(words + 2) * 0x1p-64);
+  out[0] = radius * cos(angle);
+  out[1] = radius * sin(angle);
+}
+
+double random_normal(struct random_key key, uint64_t position) {
+  double pair[2];
+  random_normal_pair(key, position, pair);
+  return pair[0];
 }
 
 uint32_t random_stream(const char *name) {

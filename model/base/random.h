@@ -1,6 +1,6 @@
-/* Random numbers as pure functions of what they are for: Philox4x32-10 (Salmon et al., SC'11, "Parallel random
- * numbers: as easy as 1, 2, 3"), from the library Random123. No state: the same arguments give the same number on
- * any rank, thread and machine. */
+/* Random numbers as pure functions of what they are for: Philox4x32-10 (Salmon et al., SC'11, "Parallel
+ * random numbers: as easy as 1, 2, 3"), from the library Random123. No state: the same arguments give the
+ * same number on any rank, thread and machine. */
 #ifndef CONVOY_MODEL_BASE_RANDOM_H
 #define CONVOY_MODEL_BASE_RANDOM_H
 
@@ -28,11 +28,16 @@ struct random_key random_key(uint64_t seed, enum random_purpose purpose, uint32_
 /* Four words of the sequence at `position`. */
 void random_words(struct random_key key, uint64_t position, uint32_t out[4]);
 
-/* A number in [0, bound) at `position`, free of bias to 2^-64 (bound < 2^32: the high half of a 64-bit product). */
+/* A number in [0, bound) at `position`, free of bias to 2^-64 (bound < 2^32: the high half of a 64-bit
+ * product). */
 uint32_t random_below(struct random_key key, uint64_t position, uint32_t bound);
 
 double random_uniform(struct random_key key, uint64_t position); /* in (0, 1) */
-double random_normal(struct random_key key, uint64_t position);  /* mean 0, variance 1 (Box and Muller, 1958) */
+double random_normal(struct random_key key,
+                     uint64_t position); /* mean 0, variance 1 (Box and Muller, 1958) */
+
+/* Two independent ones for the price of one; out[0] is random_normal's. */
+void random_normal_pair(struct random_key key, uint64_t position, double out[2]);
 
 /* A stream number for a name (32-bit FNV-1a). */
 uint32_t random_stream(const char *name);

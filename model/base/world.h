@@ -1,6 +1,8 @@
-/* The ranks of the job: who we are, how many, on which hosts, and small host-side exchanges between them (MPI).
+/* The ranks of the job: who we are, how many, on which hosts, and small host-side exchanges between them
+ * (MPI).
  *
- * Collective calls are made by all ranks in the same order. Gradients do not travel here but through the backend. */
+ * Collective calls are made by all ranks in the same order. Gradients do not travel here but through the
+ * backend. */
 #ifndef CONVOY_MODEL_BASE_WORLD_H
 #define CONVOY_MODEL_BASE_WORLD_H
 
@@ -18,8 +20,8 @@ struct world {
   struct world_comm *comm; /* owned: MPI's side */
 };
 
-/* Starts MPI (once a process) and finds the ranks. A launch that would give silent singletons or an obscure abort
- * under Slurm is refused by name (STATUS_INPUT), before MPI starts where possible. */
+/* Starts MPI (once a process) and finds the ranks. A launch that would give silent singletons or an obscure
+ * abort under Slurm is refused by name (STATUS_INPUT), before MPI starts where possible. */
 enum status world_open(struct world *world);
 
 /* Ends MPI. Collective; not called on an error path that other ranks may not reach. */
@@ -28,8 +30,9 @@ void world_close(struct world *world);
 /* Ends all ranks at once with `code` as the job's exit code. */
 void world_abort(const struct world *world, int code) __attribute__((noreturn));
 
-/* Collective: the most severe status of all ranks, the same on each. If this rank's own was OK, the error record
- * stays empty; of several failed ranks only the lowest keeps its record, so exactly one rank prints. */
+/* Collective: the most severe status of all ranks, the same on each. If this rank's own was OK, the error
+ * record stays empty; of several failed ranks only the lowest keeps its record, so exactly one rank prints.
+ */
 enum status world_agree(const struct world *world, enum status mine);
 
 enum status world_barrier(const struct world *world);
@@ -43,12 +46,14 @@ enum status world_sum_f64(const struct world *world, double *data, int count);
 enum status world_sum_i64(const struct world *world, int64_t *data, int count);
 enum status world_max_i64(const struct world *world, int64_t *data, int count);
 
-/* Memory that the ranks of one host share (an MPI window), zeroed; every rank of the host gets its address. */
+/* Memory that the ranks of one host share (an MPI window), zeroed; every rank of the host gets its address.
+ */
 struct world_shared;
 enum status world_shared_create(const struct world *world, size_t bytes, struct world_shared **shared,
                                 void **memory);
-/* Collective: when it returns, every host's copy holds, for each rank r, the bytes [first[r], first[r] + bytes[r])
- * which rank r wrote into its host's copy. first and bytes have `size` entries and are the same on all ranks. */
+/* Collective: when it returns, every host's copy holds, for each rank r, the bytes [first[r], first[r] +
+ * bytes[r]) which rank r wrote into its host's copy. first and bytes have `size` entries and are the same on
+ * all ranks. */
 enum status world_shared_exchange(const struct world *world, struct world_shared *shared, const size_t *first,
                                   const size_t *bytes);
 void world_shared_destroy(struct world_shared *shared);

@@ -30,8 +30,8 @@ struct graph_node {
   char statistic[OP_MAX_STATISTIC][GRAPH_NAME]; /* "bn1.running_mean", "bn1.running_var" */
 };
 
-/* Builders record the first error and do nothing after it; graph_finish reports it. So a model file reads as the
- * model. Every builder returns the id of the value it makes. */
+/* Builders record the first error and do nothing after it; graph_finish reports it. So a model file reads as
+ * the model. Every builder returns the id of the value it makes. */
 struct graph {
   int height, width, channels, classes;
   int node_count;

@@ -1,8 +1,8 @@
 /* A model with its memory on one backend: forward, backward, update, evaluation.
  *
- * Six regions, one allocation each, at net_create: PARAMS, GRADIENTS and OPTIMIZER (same offsets), STATISTICS (the
- * tail of PARAMS), ACTIVATIONS (placed by lifetime), WORKSPACE. A step allocates nothing and the host only counts.
- * Batch sizes are fixed at net_create: a step names one of them. */
+ * Six regions, one allocation each, at net_create: PARAMS, GRADIENTS and OPTIMIZER (same offsets), STATISTICS
+ * (the tail of PARAMS), ACTIVATIONS (placed by lifetime), WORKSPACE. A step allocates nothing and the host
+ * only counts. Batch sizes are fixed at net_create: a step names one of them. */
 #ifndef CONVOY_MODEL_NET_NET_H
 #define CONVOY_MODEL_NET_NET_H
 
@@ -18,7 +18,9 @@ struct net_options {
   float label_smoothing;
   int64_t train_batch[NET_MAX_BATCHES]; /* this rank's samples a step; 0 entries unused */
   int64_t eval_batch[NET_MAX_BATCHES];
-  size_t bucket_bytes; /* an all-reduce bucket's smallest size; 0: default */
+  int64_t plan_samples; /* the longest sample list that net_plan will be given */
+  int64_t plan_steps;   /* and the most rows */
+  size_t bucket_bytes;  /* an all-reduce bucket's smallest size; 0: default */
 };
 
 /* Host-side result of one step; training: over all ranks, evaluation: this rank's. */
@@ -28,10 +30,11 @@ struct net_metrics {
   bool stop; /* some rank asked to stop */
 };
 
-/* One named array, for checkpoints and exports. Its elements lie at [offset, offset + count) of its region. */
+/* One named array, for checkpoints and exports. Its elements lie at [offset, offset + count) of its region.
+ */
 enum net_region { NET_PARAMS, NET_OPTIMIZER0, NET_OPTIMIZER1, NET_REGION_COUNT };
 struct net_item {
-  const char *name; /* "layer1.0.conv1.weight" or "layer1.0.bn1.running_mean" */
+  const char *name;     /* "layer1.0.conv1.weight" or "layer1.0.bn1.running_mean" */
   struct tensor tensor; /* fp32, its true shape: filters K,R,S,C */
   int64_t offset;       /* in elements */
   bool learned;         /* false: a running statistic, only in NET_PARAMS */
@@ -53,18 +56,21 @@ void net_destroy(struct net *net); /* NULL: nothing */
 /* Initial parameters, each a function of (seed, its name); running mean 0, variance 1; optimizer state 0. */
 enum status net_init(struct net *net, uint64_t seed);
 
-/* Loads the plan of the next steps: this rank's sample list, and one row a step (copied; row.slot is set here). The
- * steps that follow take the rows in order. Waits for the steps of the former plan. */
-enum status net_plan(struct net *net, const struct sample *list, int64_t list_count, const struct step_row *rows,
-                     int64_t row_count);
+/* Loads the plan of the next steps: this rank's sample list, and one row a step (copied; row.slot is set
+ * here, and row.first counts from the list's begin). The steps that follow take the rows in order; rows of
+ * the former plan that no step took are dropped. The former plan's steps may still be running: two plans are
+ * held. */
+enum status net_plan(struct net *net, const struct sample *list, int64_t list_count,
+                     const struct step_row *rows, int64_t row_count);
 
-/* Enqueues the plan's next step: gather, forward, backward, all-reduce, update; batch is train_batch[i] or 0 (this
- * rank has no sample in this step and only takes part in the reduction). Collective. */
+/* Enqueues the plan's next step: gather, forward, backward, all-reduce, update; batch is train_batch[i] or 0
+ * (this rank has no sample in this step and only takes part in the reduction). Collective. */
 enum status net_train_step(struct net *net, const struct net_data *data, int64_t batch, uint64_t *ticket);
 /* Enqueues forward, loss and count of correct predictions only; not collective. */
 enum status net_eval_step(struct net *net, const struct net_data *data, int64_t batch, uint64_t *ticket);
 
-/* Waits for that step and reads its metrics; at most NET_RING - 1 steps back. */
+/* Waits for that step and reads its metrics. A ticket numbers the steps of a net, 0, 1, 2, …; it is readable
+ * until NET_RING - 1 further steps were enqueued (later: STATUS_INTERNAL). */
 enum status net_metrics(struct net *net, uint64_t ticket, struct net_metrics *metrics);
 
 /* The next step carries this rank's wish to stop to all ranks. Safe in a signal handler. */
