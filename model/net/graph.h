@@ -59,6 +59,9 @@ enum status graph_finish(struct graph *graph, int logits);
  * conv_bn node. Parameter names and values' meaning do not change. */
 enum status graph_fuse(struct graph *graph);
 
+/* The shape of a value for a batch of 1, fp32. */
+struct tensor graph_value(const struct graph *graph, int value);
+
 /* Learned parameters, in elements. */
 int64_t graph_parameter_count(const struct graph *graph);
 

@@ -15,6 +15,7 @@ extern const struct zoo_model zoo_models[];
 extern const int zoo_model_count;
 
 /* Builds `name` for images of that size. An unknown name is STATUS_INPUT and names the nearest known one. */
-enum status zoo_build(const char *name, int height, int width, int channels, int classes, struct graph **graph);
+enum status zoo_build(const char *name, int height, int width, int channels, int classes,
+                      struct graph **graph);
 
 #endif
