@@ -16,7 +16,7 @@ void random_words(struct random_key key, uint64_t position, uint32_t out[4]) {
   for (int i = 0; i < 4; i++) out[i] = words.v[i];
 }
 
-static uint64_t word64(const uint32_t words[4]) {
+static uint64_t word64(const uint32_t words[2]) {
   return ((uint64_t)words[1] << 32) | words[0];
 }
 
