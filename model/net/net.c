@@ -1,0 +1,282 @@
+/* Memory, plans of steps, and the state that checkpoints hold; see net.h. */
+#include "model/net/net_state.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUCKET_BYTES = 8 << 20 }; /* default: two thirds of a ResNet stage's largest filter */
+
+/* ---- creation ---- */
+
+/* Cuts GRADIENTS into buckets; the last holds everything that is complete only after the whole backward pass.
+ */
+static enum status buckets_create(struct net *net) {
+  size_t least = net->options.bucket_bytes ? net->options.bucket_bytes : BUCKET_BYTES;
+  const struct layout *layout = &net->layout;
+  int64_t begin = 0;
+  if (net->backend->world->size == 1) return STATUS_OK;
+  net->bucket = calloc((size_t)net->graph->node_count + 1, sizeof *net->bucket);
+  if (!net->bucket) return RAISE(STATUS_INPUT, "out of memory");
+  for (int i = net->graph->node_count - 1; i > 0; i--) {
+    int64_t count = layout->decay_end[i] - begin;
+    if ((size_t)count * sizeof(float) < least) continue;
+    net->bucket[net->bucket_count++] = (struct bucket){.first = begin, .count = count, .node = i};
+    begin = layout->decay_end[i];
+  }
+  net->bucket[net->bucket_count++] =
+      (struct bucket){.first = begin, .count = layout->total_count + METRIC_COUNT - begin, .node = 0};
+  return STATUS_OK;
+}
+
+static enum status executors_create(struct net *net) {
+  for (int i = 0; i < NET_MAX_BATCHES; i++) {
+    if (net->options.train_batch[i] > 0)
+      TRY(executor_create(net, net->options.train_batch[i], true, &net->train[i]));
+    if (net->options.eval_batch[i] > 0)
+      TRY(executor_create(net, net->options.eval_batch[i], false, &net->eval[i]));
+  }
+  return executor_create(net, 0, true, &net->idle);
+}
+
+static enum status region_alloc(struct net *net, size_t bytes, void *region) {
+  void *memory = NULL;
+  TRY(net->backend->table->alloc(net->backend, bytes, &memory));
+  memcpy(region, &memory, sizeof memory);
+  net->bytes += bytes;
+  return STATUS_OK;
+}
+
+static enum status regions_create(struct net *net) {
+  const struct backend_table *table = net->backend->table;
+  const struct net_options *o = &net->options;
+  size_t learned = (size_t)net->layout.parameter_count, total = (size_t)net->layout.total_count;
+  TRY(region_alloc(net, total * sizeof(float), &net->params));
+  TRY(region_alloc(net, (total + METRIC_COUNT) * sizeof(float), &net->gradients));
+  net->metrics = net->gradients + total;
+  TRY(region_alloc(net, learned * sizeof(float), &net->slot[0]));
+  if (o->optimizer != OPTIMIZER_SGD) TRY(region_alloc(net, learned * sizeof(float), &net->slot[1]));
+  if (net->backend->context->compute == DTYPE_BF16)
+    TRY(region_alloc(net, total * sizeof(uint16_t), &net->low));
+  TRY(region_alloc(net, net->activation_bytes, &net->activations));
+  TRY(region_alloc(net, net->workspace_bytes, &net->workspace));
+  TRY(region_alloc(net, sizeof *net->control, &net->control));
+  TRY(region_alloc(net, 2 * (size_t)o->plan_samples * sizeof *net->list, &net->list));
+  TRY(region_alloc(net, 2 * (size_t)o->plan_steps * sizeof *net->rows, &net->rows));
+  void *host = NULL;
+  TRY(table->alloc_host(net->backend, NET_RING * METRIC_COUNT * sizeof(float), &host));
+  net->ring = host;
+  TRY(table->alloc_host(net->backend, sizeof *net->stop, &host));
+  net->stop = host;
+  return STATUS_OK;
+}
+
+enum status net_create(struct backend *backend, const struct graph *graph, const struct net_options *options,
+                       struct net **out) {
+  struct net *net = calloc(1, sizeof *net);
+  if (!net) return RAISE(STATUS_INPUT, "out of memory");
+  enum status status = STATUS_OK;
+  net->backend = backend;
+  net->graph = graph;
+  net->options = *options;
+  TRY_OUT(layout_create(graph, &net->layout));
+  net->update = (struct update_desc){.kind = options->optimizer,
+                                     .momentum = options->momentum,
+                                     .beta1 = options->beta1,
+                                     .beta2 = options->beta2,
+                                     .epsilon = options->epsilon,
+                                     .weight_decay = options->weight_decay,
+                                     .nesterov = options->nesterov,
+                                     .decay_count = net->layout.decay_count,
+                                     .parameter_count = net->layout.parameter_count,
+                                     .total_count = net->layout.total_count,
+                                     .statistic_momentum = 0.1f}; /* PyTorch's default */
+  TRY_OUT(buckets_create(net));
+  TRY_OUT(executors_create(net));
+  TRY_OUT(regions_create(net));
+  for (int i = 0; i < NET_MAX_BATCHES; i++) {
+    if (net->train[i].net) executor_bind(&net->train[i]);
+    if (net->eval[i].net) executor_bind(&net->eval[i]);
+  }
+out:
+  if (status != STATUS_OK)
+    net_destroy(net);
+  else
+    *out = net;
+  return status;
+}
+
+void net_destroy(struct net *net) {
+  if (!net) return;
+  struct backend *backend = net->backend;
+  const struct backend_table *table = backend->table;
+  for (int i = 0; i < NET_MAX_BATCHES; i++) {
+    executor_destroy(&net->train[i]);
+    executor_destroy(&net->eval[i]);
+  }
+  executor_destroy(&net->idle);
+  void *device[] = {net->params,      net->gradients, net->slot[0], net->slot[1], net->low,
+                    net->activations, net->workspace, net->control, net->list,    net->rows};
+  for (size_t i = 0; i < sizeof device / sizeof *device; i++) table->release(backend, device[i]);
+  table->release_host(backend, net->ring);
+  table->release_host(backend, net->stop);
+  layout_destroy(&net->layout);
+  free(net->bucket);
+  free(net);
+}
+
+/* ---- steps ---- */
+
+enum status net_plan(struct net *net, const struct sample *list, int64_t list_count,
+                     const struct step_row *rows, int64_t row_count) {
+  struct backend *backend = net->backend;
+  const struct backend_table *table = backend->table;
+  const struct net_options *o = &net->options;
+  enum status status = STATUS_OK;
+  if (list_count > o->plan_samples || row_count > o->plan_steps)
+    return RAISE(STATUS_INTERNAL,
+                 "a plan of %" PRId64 " samples and %" PRId64 " steps exceeds %" PRId64 " and %" PRId64,
+                 list_count, row_count, o->plan_samples, o->plan_steps);
+  int half = 1 - net->half;
+  if (net->half_used[half]) TRY(table->wait(backend, net->half_run[half]));
+  uint32_t first_row = (uint32_t)(half * o->plan_steps), first_sample = (uint32_t)(half * o->plan_samples);
+  struct step_row *planned = malloc(((size_t)row_count + 1) * sizeof *planned);
+  if (!planned) return RAISE(STATUS_INPUT, "out of memory");
+  for (int64_t i = 0; i < row_count; i++) {
+    planned[i] = rows[i];
+    planned[i].first += first_sample;
+    planned[i].slot = (uint32_t)((net->step + (uint64_t)i) % NET_RING);
+  }
+  TRY_OUT(table->upload(backend, net->list + first_sample, list, (size_t)list_count * sizeof *list));
+  TRY_OUT(table->upload(backend, net->rows + first_row, planned, (size_t)row_count * sizeof *planned));
+  TRY_OUT(table->upload(backend, &net->control->next, &first_row, sizeof first_row));
+  net->half = half;
+  net->half_used[half] = false;
+out:
+  free(planned);
+  return status;
+}
+
+static enum status step(struct net *net, struct executor *executor, const struct net_data *data,
+                        uint64_t *ticket) {
+  uint64_t run;
+  TRY(executor_run(executor, data, &run));
+  net->run[net->step % NET_RING] = run;
+  net->half_used[net->half] = true;
+  net->half_run[net->half] = run;
+  *ticket = net->step++;
+  return STATUS_OK;
+}
+
+static struct executor *find(struct executor *executors, int64_t batch) {
+  for (int i = 0; i < NET_MAX_BATCHES; i++)
+    if (executors[i].net && executors[i].plan.batch == batch) return &executors[i];
+  return NULL;
+}
+
+enum status net_train_step(struct net *net, const struct net_data *data, int64_t batch, uint64_t *ticket) {
+  struct executor *executor = batch == 0 ? &net->idle : find(net->train, batch);
+  if (!executor) return RAISE(STATUS_INTERNAL, "no plan for a training batch of %" PRId64, batch);
+  return step(net, executor, data, ticket);
+}
+
+enum status net_eval_step(struct net *net, const struct net_data *data, int64_t batch, uint64_t *ticket) {
+  struct executor *executor = find(net->eval, batch);
+  if (!executor) return RAISE(STATUS_INTERNAL, "no plan for an evaluation batch of %" PRId64, batch);
+  return step(net, executor, data, ticket);
+}
+
+enum status net_metrics(struct net *net, uint64_t ticket, struct net_metrics *metrics) {
+  if (ticket >= net->step || net->step - ticket > NET_RING)
+    return RAISE(STATUS_INTERNAL, "the metrics of step %" PRIu64 " are not kept at step %" PRIu64, ticket,
+                 net->step);
+  TRY(net->backend->table->wait(net->backend, net->run[ticket % NET_RING]));
+  const float *slot = net->ring + METRIC_COUNT * (ticket % NET_RING);
+  *metrics = (struct net_metrics){
+      .loss_sum = slot[METRIC_LOSS], .correct = slot[METRIC_CORRECT], .stop = slot[METRIC_STOP] != 0};
+  return STATUS_OK;
+}
+
+void net_request_stop(struct net *net) {
+  *(volatile int32_t *)net->stop = 1;
+}
+
+/* ---- state ---- */
+
+int net_item_count(const struct net *net) {
+  return net->layout.item_count;
+}
+
+struct net_item net_item(const struct net *net, int index) {
+  const struct layout_item *item = &net->layout.item[index];
+  struct tensor tensor = item->tensor;
+  tensor.dtype = DTYPE_F32;
+  return (struct net_item){
+      .name = item->name, .tensor = tensor, .offset = item->offset, .learned = item->learned};
+}
+
+static float *region_memory(const struct net *net, enum net_region region) {
+  return region == NET_PARAMS ? net->params : net->slot[region - NET_OPTIMIZER0];
+}
+
+int64_t net_region_count(const struct net *net, enum net_region region) {
+  if (!region_memory(net, region)) return 0;
+  return region == NET_PARAMS ? net->layout.total_count : net->layout.parameter_count;
+}
+
+enum status net_read(struct net *net, enum net_region region, float *host) {
+  size_t bytes = (size_t)net_region_count(net, region) * sizeof(float);
+  TRY(net->backend->table->download(net->backend, host, region_memory(net, region), bytes));
+  return STATUS_OK;
+}
+
+static enum status refresh_low(struct net *net) {
+  if (!net->low) return STATUS_OK;
+  return net->backend->table->convert(net->backend, net->params, net->low, net->layout.total_count);
+}
+
+enum status net_write(struct net *net, enum net_region region, const float *host) {
+  size_t bytes = (size_t)net_region_count(net, region) * sizeof(float);
+  TRY(net->backend->table->upload(net->backend, region_memory(net, region), host, bytes));
+  return region == NET_PARAMS ? refresh_low(net) : STATUS_OK;
+}
+
+enum status net_init(struct net *net, uint64_t seed) {
+  size_t bytes = (size_t)net->layout.total_count * sizeof(float);
+  float *host = calloc(1, bytes);
+  if (!host) return RAISE(STATUS_INPUT, "out of memory");
+  init_params(&net->layout, seed, host);
+  enum status status = net_write(net, NET_PARAMS, host);
+  free(host);
+  for (int i = 0; i < 2 && status == STATUS_OK; i++)
+    if (net->slot[i])
+      status = net->backend->table->zero(net->backend, net->slot[i],
+                                         (size_t)net->layout.parameter_count * sizeof(float));
+  return status;
+}
+
+enum status net_broadcast(struct net *net) {
+  if (net->backend->world->size == 1) return STATUS_OK;
+  for (int region = 0; region < NET_REGION_COUNT; region++) {
+    size_t bytes = (size_t)net_region_count(net, (enum net_region)region) * sizeof(float);
+    if (bytes == 0) continue;
+    TRY(net->backend->table->broadcast(net->backend, region_memory(net, (enum net_region)region), bytes, 0));
+  }
+  return refresh_low(net);
+}
+
+size_t net_bytes(const struct net *net) {
+  return net->bytes;
+}
+
+void net_describe(const struct net *net, char *text, size_t capacity) {
+  size_t used = (size_t)snprintf(
+      text, capacity, "%" PRId64 " parameters in %d arrays; %.1f MB: activations %.1f, workspace %.1f",
+      graph_parameter_count(net->graph), net->layout.item_count, (double)net->bytes * 1e-6,
+      (double)net->activation_bytes * 1e-6, (double)net->workspace_bytes * 1e-6);
+  if (net->bucket_count > 0 && used < capacity)
+    snprintf(text + used, capacity - used, "; all-reduce of %.2f MB in %d bucket%s",
+             (double)(net->layout.total_count + METRIC_COUNT) * 4e-6, net->bucket_count,
+             net->bucket_count == 1 ? "" : "s");
+}
