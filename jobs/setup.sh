@@ -8,17 +8,24 @@ die() { # die CODE TEXT
   exit "$1"
 }
 
-packages_build=(cmake ninja-build gcc libc6-dev libopenmpi-dev openmpi-bin libhdf5-dev libdnnl-dev libinih-dev
-  libcjson-dev librandom123-dev libxxhash-dev libarchive-dev libjpeg62-turbo-dev libpng-dev)
-packages_test=(libcmocka-dev python3 python3-h5py python3-numpy xz-utils strace procps file)
-packages_lint=(clang-format clang-tidy cppcheck shellcheck libomp-dev)
+# packages_of GROUP: the Debian packages that building, testing, linting or compiling the CUDA backend needs.
+packages_of() {
+  case $1 in
+    build) echo cmake ninja-build gcc libc6-dev libopenmpi-dev openmpi-bin libhdf5-dev libdnnl-dev libinih-dev \
+      libcjson-dev librandom123-dev libxxhash-dev libarchive-dev libjpeg62-turbo-dev libpng-dev ;;
+    test) echo libcmocka-dev python3 python3-h5py python3-numpy xz-utils strace procps ;;
+    lint) echo clang-format clang-tidy cppcheck shellcheck ;;
+    cuda) echo g++ ;;
+    *) die 2 "no package group '$1'" ;;
+  esac
+}
 
-# need_packages GROUP...: build, test or lint. Installs what is missing as root or through sudo; else prints the
+# need_packages GROUP...: as packages_of names them. Installs what is missing as root or through sudo; else prints the
 # exact list and ends with 2. Silent and quick when all is there.
 need_packages() {
-  local group package missing=() wanted=() as=()
+  local group package list missing=() wanted=() as=()
   for group in "$@"; do
-    local -n list="packages_$group"
+    read -ra list < <(packages_of "$group")
     wanted+=("${list[@]}")
   done
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
@@ -63,11 +70,13 @@ packages_refuse() { # packages_refuse WHY PACKAGE...
 build_convoy() {
   local folder=$1 target=$2
   shift 2
+  local log
+  log=$(mktemp)
   say "Building $target in $folder/"
-  cmake -G Ninja -S . -B "$folder" "$@" >"$folder.log" 2>&1 </dev/null ||
-    { tail -n 20 "$folder.log" >&2; rm -f "$folder.log"; die 2 "the build could not be configured (above)"; }
-  grep -E '^-- Convoy ' "$folder.log" || true
-  rm -f "$folder.log"
+  cmake -G Ninja -S . -B "$folder" "$@" >"$log" 2>&1 </dev/null ||
+    { tail -n 20 "$log" >&2; rm -f "$log"; die 2 "the build could not be configured (above)"; }
+  grep '^-- Convoy ' "$log" || true
+  rm -f "$log"
   cmake --build "$folder" --target "$target" </dev/null || die 1 "the build failed (above)"
 }
 

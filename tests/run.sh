@@ -4,12 +4,14 @@
 #
 # usage: tests/run.sh [CTEST OPTION...]        e.g. tests/run.sh -R ops
 # environment: CONVOY_BUILD  the build folder (default build)
+#              CONVOY_CMAKE  options for CMake, e.g. "-DSANITIZE=ON -DWITH_CUDA=OFF"
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=jobs/setup.sh
 . jobs/setup.sh
 need_packages build test
 build=${CONVOY_BUILD:-build}
-build_convoy "$build" all -DBUILD_TESTING=ON
+read -ra options <<<"${CONVOY_CMAKE:-}"
+build_convoy "$build" all -DBUILD_TESTING=ON "${options[@]}"
 say "Running the tests"
 exec ctest --test-dir "$build" --output-on-failure --no-tests=error "$@" </dev/null
