@@ -1,0 +1,192 @@
+#!/usr/bin/env bash
+# Measures Convoy on a machine with GPUs, beside PyTorch peers where they are given: the CUDA suites, test accuracy,
+# throughput. Every part has a time limit and its own lines in the log; a part that fails does not stop the others.
+#
+# usage: results/measure.sh STAGE...      stages: tests simplecnn resnet18 throughput peers
+# environment (defaults in brackets):
+#   OUT             folder for measure.log, tests.log, table.txt, runs.tar.gz [runs/measure]
+#   WORK            scratch: shards and run folders, reused by a later call [/tmp/convoy-measure]
+#   CONVOY_BUILD    a build folder, or one made by results/bundle.sh; built if it is not there [build]
+#   IMAGES | DATA   images to import, or a folder of shards [generated images]
+#   PEERS, PEER_DATA  folder of the PyTorch scripts, and of their train.pt and test.pt; none: no peers
+#   PYTHON          the interpreter that has PyTorch [python3]
+#   RANKS           rank counts to run ["1 2", or "1" where one GPU is visible]
+#   CONVOY_BACKEND  cuda or cpu [cuda]
+#   REHEARSE=1      tiny sizes: only shows that every part runs
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+[ $# -gt 0 ] || { sed -n '5,16p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//'; exit 2; }
+OUT=$(realpath -m "${OUT:-runs/measure}")
+WORK=${WORK:-/tmp/convoy-measure}
+build=${CONVOY_BUILD:-build}
+backend=${CONVOY_BACKEND:-cuda}
+python=${PYTHON:-python3}
+mkdir -p "$OUT" "$WORK/runs"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export PYTHONUNBUFFERED=1
+log=$OUT/measure.log
+
+say() { printf '%s %s\n' "$(date +%T)" "$*" | tee -a "$log"; }
+part() { # part SECONDS COMMAND...: its output goes to the log line by line; returns the command's status
+  local limit=$1 code=0 begin=$SECONDS
+  shift
+  say "\$ $*"
+  timeout -k 10 "$limit" stdbuf -oL -eL "$@" </dev/null >"$WORK/part.log" 2>&1 || code=$?
+  cat "$WORK/part.log" >>"$log"
+  [ "$code" = 0 ] || { tail -n 5 "$WORK/part.log"; say "  FAILED with $code after $((SECONDS - begin)) s"; }
+  return "$code"
+}
+row() { printf '%-46s %s\n' "$1" "$2" | tee -a "$OUT/table.txt"; }
+
+if [ -e "$build/env.sh" ]; then # a bundle brings its own MPI and libraries
+  # shellcheck disable=SC1091
+  . "$build/env.sh"
+elif [ ! -x "$build/app/convoy" ]; then
+  # shellcheck source=jobs/setup.sh
+  . jobs/setup.sh
+  need_packages build test
+  build_convoy "$build" all
+fi
+convoy=$build/app/convoy
+if [ -z "${RANKS:-}" ]; then
+  RANKS=1
+  [ "$(nvidia-smi -L 2>/dev/null | wc -l)" -lt 2 ] || RANKS="1 2"
+fi
+read -ra ranks <<<"$RANKS"
+small=${REHEARSE:-0}
+pick() { if [ "$small" = 1 ]; then echo "$2"; else echo "$1"; fi; } # pick FULL REHEARSAL
+
+shards() {
+  data=${DATA:-$WORK/shards}
+  compgen -G "$data/train-*.h5" >/dev/null && return 0
+  if [ -n "${IMAGES:-}" ]; then
+    part 200 "$convoy" data import --from "$IMAGES" --out "$data"
+  else
+    part 100 "$convoy" data synth --out "$data"
+  fi
+}
+
+# train RANKS NAME OPTION...: a fresh run in $WORK/runs/NAME
+train() {
+  local n=$1 name=$2
+  shift 2
+  rm -rf "$WORK/runs/$name"
+  part "$(pick 240 200)" mpirun -n "$n" "$convoy" train --backend "$backend" --data "$data" --out "$WORK/runs/$name" "$@"
+}
+column() { # column FILE NAME: that column's fields, one a line
+  awk -F, -v name="$2" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) c = i; next } c && $c != "" { print $c }' "$1"
+}
+# speed NAME: median images/s of the logged rows, without the first quarter
+speed() {
+  column "$WORK/runs/$1/loss.csv" images_per_s |
+    awk '{ v[NR] = $1 } END { for (i = int(NR / 4) + 1; i <= NR; i++) print v[i] }' | sort -g |
+    awk '{ v[NR] = $1 } END { if (NR) printf "%.0f", v[int((NR + 1) / 2)]; else printf "none" }'
+}
+accuracy() { column "$WORK/runs/$1/epochs.csv" test_accuracy | tail -n 1; }
+seconds() { column "$WORK/runs/$1/epochs.csv" seconds | tail -n 1; }
+
+stage_tests() { # the binaries themselves: a bundle has no ctest
+  local test failed=0 code
+  export CONVOY_GOLDEN=$PWD/tests/golden
+  : >"$OUT/tests.log"
+  for test in "$build"/tests/test_*_on_backend; do
+    code=0
+    part 200 "$test" "$backend" || code=$?
+    { echo "== $(basename "$test") $backend: exit $code"; cat "$WORK/part.log"; } >>"$OUT/tests.log"
+    row "$(basename "$test") $backend" "$([ "$code" = 0 ] && echo passed || echo "FAILED ($code)") $(grep -aE 'PASSED' "$WORK/part.log" | tail -n 1)"
+    [ "$code" = 0 ] || failed=1
+  done
+  return "$failed"
+}
+
+stage_simplecnn() {
+  local n seed name total
+  shards || return 1
+  for n in "${ranks[@]}"; do
+    total=0
+    for seed in 0 1 2; do
+      name=simplecnn-n$n-seed$seed
+      train "$n" "$name" --config jobs/configs/simplecnn.conf --seed "$seed" --epochs "$(pick 2 1)" --log-every 100 || continue
+      row "simplecnn, $n ranks, seed $seed: test accuracy" "$(accuracy "$name") in $(seconds "$name") s"
+      total=$(awk -v a="$total" -v b="$(accuracy "$name")" 'BEGIN { print a + b / 3 }')
+    done
+    row "simplecnn, $n ranks: mean test accuracy" "$total"
+  done
+  # the same checkpoint on both backends
+  name=simplecnn-n${ranks[-1]}-seed0
+  local where correct
+  for where in "$backend" cpu; do
+    correct=none
+    if part 100 "$convoy" eval --data "$data" --checkpoint "$WORK/runs/$name" --backend "$where"; then
+      correct=$(grep -o '"correct":[0-9]*' "$WORK/part.log" | tail -n 1)
+    fi
+    row "checkpoint of $name evaluated on $where" "$correct"
+  done
+}
+
+stage_resnet18() {
+  local n name=resnet18-n
+  shards || return 1
+  for n in "${ranks[@]}"; do
+    train "$n" "$name$n" --config jobs/configs/resnet18.conf --epochs "$(pick 15 1)" --log-every 20 \
+      "${tiny[@]}" || continue
+    row "resnet18, $n ranks, bf16: test accuracy" "$(accuracy "$name$n") in $(seconds "$name$n") s"
+  done
+}
+
+stage_throughput() {
+  local n
+  shards || return 1
+  for n in "${ranks[@]}"; do
+    train "$n" "speed-resnet18-n$n" --config jobs/configs/resnet18.conf --batch $((n * $(pick 512 16))) --epochs 100 \
+      --steps "$(pick 1200 4)" --log-every "$(pick 50 1)" "${tiny[@]}" && row "convoy resnet18 $precision, $n ranks, batch $(pick 512 16) a rank" "$(speed "speed-resnet18-n$n") images/s"
+    train "$n" "speed-simplecnn-n$n" --config jobs/configs/simplecnn.conf --batch $((n * 128)) --epochs 1000 \
+      --steps "$(pick 12000 60)" --log-every "$(pick 500 5)" && row "convoy simplecnn fp32, $n ranks, batch 128 a rank" "$(speed "speed-simplecnn-n$n") images/s"
+  done
+}
+
+peer() { # peer RANKS SCRIPT OPTION...
+  local n=$1 script=$2
+  shift 2
+  local torchrun=("$python" -m torch.distributed.run --standalone --nproc_per_node="$n")
+  [ "$n" != 0 ] || torchrun=("$python")
+  part 150 "${torchrun[@]}" "$PEERS/$script" "$@" || return 0
+  row "peer $script $*, $n ranks" "$(grep -aE '^torch ' "$WORK/part.log" | tail -n 1)"
+}
+stage_peers() {
+  local n
+  [ -n "${PEERS:-}" ] || { say "PEERS is not set: no peers"; return 0; }
+  peer_data=${PEER_DATA:-$WORK/peer-data}
+  [ -e "$peer_data/train.pt" ] || part 150 "$python" "$PEERS/prep_data.py" "$IMAGES" "$peer_data"
+  for n in "${ranks[@]}"; do
+    peer "$n" resnet_ddp.py "$peer_data" --net resnet18 --bs 512 --mode eager --steps "$(pick 60 2)"
+    peer "$n" resnet_ddp.py "$peer_data" --net simplecnn --bs 128 --fp32 --mode eager --steps "$(pick 200 2)"
+  done
+  peer 0 graph_step.py --net resnet18 --bs 512
+  peer 0 graph_step.py --net simplecnn --bs 128 --fp32
+}
+
+tiny=()
+precision=bf16
+if [ "$small" = 1 ]; then # ResNet-18 is slow on CPUs
+  precision=fp32
+  tiny=(--precision fp32 --steps 4 --batch 16 --warmup-steps 1)
+fi
+say "$(uname -srm), $(nproc) cores, $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | sort | uniq -c | tr -s ' ' | paste -sd';' || true); ranks: $RANKS; backend $backend; NCCL_NVLS_ENABLE=${NCCL_NVLS_ENABLE:-unset}"
+say "$("$convoy" --version | head -n 1)"
+failed=0
+for stage in "$@"; do
+  say "==== $stage"
+  case $stage in
+    tests) stage_tests || failed=1 ;;
+    simplecnn) stage_simplecnn || failed=1 ;;
+    resnet18) stage_resnet18 || failed=1 ;;
+    throughput) stage_throughput || failed=1 ;;
+    peers) stage_peers || failed=1 ;;
+    *) say "no such stage"; failed=1 ;;
+  esac
+done
+(cd "$WORK/runs" && find . -name '*.csv' -o -name run.json | sort | tar -czf "$OUT/runs.tar.gz" -T -)
+echo
+cat "$OUT/table.txt"
+exit "$failed"
