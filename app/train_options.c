@@ -1,0 +1,141 @@
+/* The table of `convoy train`'s options: the one place that names them. */
+#include "app/train_options.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "app/schedule.h"
+#include "model/backend/backend.h"
+#include "model/base/log.h"
+
+const char *const backend_choices[] = {"auto", "cpu", "cuda", NULL};
+const char *const precision_choices[] = {"fp32", "tf32", "bf16", NULL};
+static const char *const optimizer_choices[] = {"sgd", "adam", "adamw", NULL};
+static const char *const schedule_choices[] = {"constant", "linear", "cosine", NULL};
+static const char *const scale_choices[] = {"none", "linear", "sqrt", NULL};
+static const char *const augment_choices[] = {"none", "flip", "crop", "flip,crop", NULL};
+static const char *const switch_choices[] = {"off", "on", NULL};
+
+/* One row a line; what follows `help` may add to it. */
+#define COMMON(title, kind, member, start, bits)                                                             \
+  .name = (title), .type = (kind), .offset = offsetof(struct train_options, member), .initial = (start),     \
+  .flags = (bits)
+#define TEXT(title, member, start, unit, bits, ...)                                                          \
+  { COMMON(title, OPTION_TEXT_VALUE, member, start, bits), .value = (unit), .help = __VA_ARGS__ }
+#define FLAG(title, member, bits, ...)                                                                       \
+  { COMMON(title, OPTION_FLAG, member, NULL, bits), .help = __VA_ARGS__ }
+#define CHOICE(title, member, names, start, bits, ...)                                                       \
+  { COMMON(title, OPTION_CHOICE, member, start, bits), .choice = (names), .help = __VA_ARGS__ }
+#define NUMBER(title, kind, member, low, high, start, unit, bits, ...)                                       \
+  {                                                                                                          \
+    COMMON(title, kind, member, start, bits), .least = (low), .most = (high), .value = (unit),               \
+                                              .help = __VA_ARGS__                                            \
+  }
+#define INTEGER(title, ...) NUMBER(title, OPTION_INTEGER, __VA_ARGS__)
+#define REAL(title, ...) NUMBER(title, OPTION_REAL, __VA_ARGS__)
+#define TRIPLE(title, ...) NUMBER(title, OPTION_TRIPLE, __VA_ARGS__)
+#define ABOVE OPTION_ABOVE
+#define RESULT OPTION_RESULT
+
+// clang-format off
+static const struct option_row rows[] = {
+    TEXT("data", data, NULL, "DIR", OPTION_REQUIRED, "folder of shards", .heading = "what"),
+    TEXT("out", out, NULL, "DIR", OPTION_REQUIRED, "the run's folder: logs and checkpoints"),
+    TEXT("config", config, NULL, "FILE", OPTION_CONFIG, "lines `name = value`; the command line wins"),
+    TEXT("model", model, "simplecnn", "NAME", RESULT, "simplecnn, resnet18, resnet20"),
+    INTEGER("epochs", epochs, 1, 1e6, "2", "N", RESULT, "passes over the training images"),
+    INTEGER("steps", steps, 1, 1e12, NULL, "N", 0, "end after N steps in all; the schedule stays that of --epochs"),
+    INTEGER("batch", batch, 1, 1e6, "128", "N", RESULT, "images a step over all ranks"),
+    INTEGER("seed", seed, 0, 9007199254740992.0, "0", "N", RESULT, "of weights, order and augmentation"),
+    CHOICE("augment", augment, augment_choices, "none", RESULT, "of the training images"),
+    INTEGER("crop-pad", crop_pad, 1, 64, "4", "N", RESULT, "a crop shifts by up to N pixels each way"),
+    TRIPLE("mean", mean, -10, 10, NULL, "R,G,B", 0, "subtracted from pixels in 0..1 (default: measured)"),
+    TRIPLE("std", std, 0, 10, NULL, "R,G,B", ABOVE, "divides them (default: measured)"),
+
+    CHOICE("optimizer", optimizer, optimizer_choices, "adam", RESULT, "the update rule", .heading = "how it learns"),
+    REAL("lr", lr, 0, 3e38, "0.001", "X", RESULT | ABOVE, "learning rate, the highest of the schedule"),
+    REAL("momentum", momentum, 0, 0.99999, "0.9", "X", RESULT, "of sgd"),
+    FLAG("nesterov", nesterov, RESULT, "Nesterov's form of sgd's momentum"),
+    REAL("beta1", beta1, 0, 0.99999, "0.9", "X", RESULT, "of adam and adamw"),
+    REAL("beta2", beta2, 0, 0.9999999, "0.999", "X", RESULT, "of adam and adamw"),
+    REAL("epsilon", epsilon, 0, 1, "1e-8", "X", RESULT | ABOVE, "of adam and adamw"),
+    REAL("weight-decay", weight_decay, 0, 1000, "0", "X", RESULT, "of filters and matrices"),
+    REAL("label-smoothing", label_smoothing, 0, 0.99, "0", "X", RESULT, "part of a label spread over all classes"),
+    CHOICE("schedule", schedule, schedule_choices, "constant", RESULT, "of the learning rate, over --epochs"),
+    INTEGER("warmup-steps", warmup_steps, 0, 1e12, "0", "N", RESULT, "the rate rises linearly over N steps"),
+    CHOICE("scale-lr", scale_lr, scale_choices, "none", RESULT, "multiply --lr by batch / base-batch or its root"),
+    INTEGER("base-batch", base_batch, 1, 1e6, NULL, "N", RESULT, "the batch that --lr was tuned for"),
+
+    CHOICE("backend", backend, backend_choices, "auto", 0, "auto: cuda where a GPU is visible", .heading = "where it runs"),
+    CHOICE("precision", precision, precision_choices, "fp32", RESULT, "of activations and products"),
+    FLAG("deterministic", deterministic, RESULT, "the same bits in each run on the same ranks"),
+    CHOICE("fuse", fuse, switch_choices, "on", RESULT, "one op for convolution, batchnorm, add, activation"),
+    INTEGER("threads", threads, 1, 4096, NULL, "N", 0, "CPU threads a rank (default: its share of the cores)"),
+    INTEGER("expect-ranks", expect_ranks, 1, 1e6, NULL, "N", 0, "refuse to start with another number of ranks"),
+    INTEGER("init-timeout", init_timeout, 1, 86400, "180", "SECONDS", 0, "for the ranks to find each other"),
+    INTEGER("comm-timeout", comm_timeout, 1, 86400, NULL, "SECONDS", OPTION_UNAVAILABLE, ""),
+    INTEGER("lanes", lanes, 1, 65536, NULL, "N", OPTION_UNAVAILABLE, ""),
+
+    FLAG("resume", resume, 0, "continue from the newest checkpoint; none yet: start", .heading = "the run's files"),
+    FLAG("overwrite", overwrite, 0, "remove a former run's files in --out"),
+    INTEGER("checkpoint-every", checkpoint_every, 1, 1e12, NULL, "STEPS", 0, "save so often (default: each epoch)"),
+    REAL("checkpoint-minutes", checkpoint_minutes, 0, 1e6, NULL, "M", ABOVE, "and M minutes after the last"),
+    INTEGER("keep", keep, 0, 1e6, "3", "N", 0, "newest checkpoints that stay; 0: all"),
+    INTEGER("eval-every", eval_every, 0, 1e6, "1", "EPOCHS", 0, "test so often and at the end; 0: only at the end"),
+    INTEGER("eval-batch", eval_batch, 1, 1e6, NULL, "N", 0, "test images a rank takes at once (default: by --batch)"),
+    INTEGER("log-every", log_every, 1, 1e9, "10", "STEPS", 0, "steps a row of loss.csv"),
+    FLAG("check", check, OPTION_NOT_IN_FILE, "check all, print the plan, train nothing"),
+    FLAG("quiet", quiet, 0, "only warnings and errors", .letter = 'q'),
+};
+// clang-format on
+
+const struct option_table train_table = {
+    .command = "convoy train",
+    .summary = "Trains a model on a folder of shards, on all ranks that the launcher started.",
+    .rows = rows,
+    .count = sizeof rows / sizeof *rows,
+};
+
+/* Warns where `name` was changed from its default although it does nothing `beside`. */
+static enum status warn_unused(const struct train_options *options, const char *name, const char *beside) {
+  struct train_options defaults = {0};
+  TRY(options_defaults(&train_table, &defaults));
+  char given[OPTION_TEXT], initial[OPTION_TEXT];
+  const struct option_row *row = options_find(&train_table, name);
+  options_text(row, options, given, sizeof given);
+  options_text(row, &defaults, initial, sizeof initial);
+  if (strcmp(given, initial) != 0) log_warning("--%s %s has no effect with %s", name, given, beside);
+  return STATUS_OK;
+}
+
+enum status train_options_warn(const struct train_options *options) {
+  if (options->optimizer != OPTIMIZER_SGD) {
+    TRY(warn_unused(options, "momentum", "this --optimizer"));
+    TRY(warn_unused(options, "nesterov", "this --optimizer"));
+  } else {
+    TRY(warn_unused(options, "beta1", "--optimizer sgd"));
+    TRY(warn_unused(options, "beta2", "--optimizer sgd"));
+    TRY(warn_unused(options, "epsilon", "--optimizer sgd"));
+  }
+  if (options->augment < AUGMENT_CROP) TRY(warn_unused(options, "crop-pad", "this --augment"));
+  return STATUS_OK;
+}
+
+static enum status check_together(const struct train_options *options) {
+  if (options->resume && options->overwrite)
+    return RAISE(STATUS_INPUT, "found both --resume and --overwrite; expected at most one of them");
+  if (options->scale_lr != SCHEDULE_SCALE_NONE && options->base_batch == 0)
+    return RAISE(STATUS_INPUT, "--scale-lr needs --base-batch N: the batch that --lr was tuned for");
+  if (options->scale_lr == SCHEDULE_SCALE_NONE && options->base_batch != 0)
+    return RAISE(STATUS_INPUT, "--base-batch %" PRId64 " has no effect without --scale-lr linear or sqrt",
+                 options->base_batch);
+  if (options->nesterov && options->optimizer == OPTIMIZER_SGD && options->momentum == 0)
+    return RAISE(STATUS_INPUT, "--nesterov needs --momentum above 0");
+  return STATUS_OK;
+}
+
+enum status train_options_parse(int argc, char **argv, struct train_options *options) {
+  *options = (struct train_options){0};
+  TRY(options_parse(&train_table, argc, argv, options));
+  return check_together(options);
+}

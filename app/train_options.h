@@ -1,0 +1,44 @@
+/* The options of `convoy train`. */
+#ifndef CONVOY_APP_TRAIN_OPTIONS_H
+#define CONVOY_APP_TRAIN_OPTIONS_H
+
+#include "app/options.h"
+
+enum augment { AUGMENT_NONE, AUGMENT_FLIP, AUGMENT_CROP, AUGMENT_FLIP_CROP };
+enum backend_choice { BACKEND_AUTO, BACKEND_CPU, BACKEND_CUDA };
+
+extern const char *const backend_choices[];   /* by enum backend_choice */
+extern const char *const precision_choices[]; /* by enum precision */
+
+/* Integers that are 0 were not given unless the table gives a default. */
+struct train_options {
+  char data[OPTION_TEXT], out[OPTION_TEXT], config[OPTION_TEXT], model[OPTION_TEXT];
+  int64_t epochs, steps, batch, seed;
+  int optimizer; /* enum optimizer_kind */
+  double lr, momentum, beta1, beta2, epsilon, weight_decay;
+  bool nesterov;
+  int schedule; /* enum schedule_kind */
+  int scale_lr; /* enum schedule_scale */
+  int64_t warmup_steps, base_batch;
+  double label_smoothing;
+  int augment; /* enum augment */
+  int64_t crop_pad;
+  struct option_triple mean, std; /* count 0: as measured on the training images */
+  int precision;                  /* enum precision */
+  int backend;                    /* enum backend_choice */
+  int fuse;                       /* 1: on */
+  int64_t threads, eval_batch, eval_every, log_every, checkpoint_every, keep, expect_ranks, init_timeout,
+      lanes, comm_timeout;
+  double checkpoint_minutes;
+  bool resume, overwrite, deterministic, check, quiet;
+};
+
+extern const struct option_table train_table;
+
+/* Parses and checks what one option alone cannot show. */
+enum status train_options_parse(int argc, char **argv, struct train_options *options);
+
+/* Warns of options that have no effect beside the others. */
+enum status train_options_warn(const struct train_options *options);
+
+#endif
