@@ -1,0 +1,87 @@
+/* Write, fsync, rename, fsync the folder; see durable.h. */
+#include "app/durable.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+/* The folder of a path: "." where it names none. */
+static void folder_of(const char *path, char folder[PATH_MAX]) {
+  snprintf(folder, PATH_MAX, "%s", path);
+  char *slash = strrchr(folder, '/');
+  if (!slash)
+    snprintf(folder, PATH_MAX, ".");
+  else
+    slash[slash == folder ? 1 : 0] = '\0';
+}
+
+enum status durable_free_space(const char *folder, int64_t *bytes) {
+  struct statvfs info;
+  if (statvfs(folder, &info) != 0)
+    return RAISE(STATUS_STORAGE, "cannot ask for the free space of %s: %s", folder, strerror(errno));
+  *bytes = (int64_t)info.f_bavail * (int64_t)info.f_frsize;
+  return STATUS_OK;
+}
+
+enum status durable_sync_folder(const char *folder) {
+  int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return RAISE(STATUS_STORAGE, "cannot open the folder %s: %s", folder, strerror(errno));
+  int failed = fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EROFS ? errno : 0;
+  close(fd);
+  if (failed) return RAISE(STATUS_STORAGE, "cannot synchronise the folder %s: %s", folder, strerror(failed));
+  return STATUS_OK;
+}
+
+/* 0, or the errno of what failed. */
+static int write_parts(int fd, const struct durable_part *parts, int count) {
+  for (int i = 0; i < count; i++) {
+    const char *data = parts[i].data;
+    size_t left = parts[i].bytes;
+    while (left > 0) {
+      ssize_t written = write(fd, data, left);
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) return written < 0 ? errno : EIO;
+      data += written;
+      left -= (size_t)written;
+    }
+  }
+  return fsync(fd) == 0 ? 0 : errno;
+}
+
+static enum status cannot_write(const char *path, int reason, int64_t needed) {
+  char folder[PATH_MAX];
+  int64_t available;
+  folder_of(path, folder);
+  if (durable_free_space(folder, &available) != STATUS_OK)
+    return RAISE(STATUS_STORAGE, "cannot write %s: %s", path, strerror(reason));
+  return RAISE(STATUS_STORAGE,
+               "cannot write %s: %s (needed %" PRId64 " bytes, free %" PRId64
+               "): make room or check quota and limits; what was there is untouched",
+               path, strerror(reason), needed, available);
+}
+
+enum status durable_write(const char *path, const struct durable_part *parts, int count) {
+  char temporary[PATH_MAX], folder[PATH_MAX];
+  int64_t needed = 0;
+  for (int i = 0; i < count; i++) needed += (int64_t)parts[i].bytes;
+  if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
+    return RAISE(STATUS_STORAGE, "cannot write %.200s…: the path is too long", path);
+  int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0) return cannot_write(path, errno, needed);
+  int failed = write_parts(fd, parts, count);
+  if (close(fd) != 0 && !failed) failed = errno;
+  if (!failed && rename(temporary, path) != 0) failed = errno;
+  if (failed) {
+    enum status status = cannot_write(path, failed, needed);
+    unlink(temporary);
+    return status;
+  }
+  folder_of(path, folder);
+  return durable_sync_folder(folder);
+}

@@ -1,0 +1,26 @@
+/* Files that are whole or not there, also after a crash or on a full disk. */
+#ifndef CONVOY_APP_DURABLE_H
+#define CONVOY_APP_DURABLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model/base/error.h"
+
+struct durable_part {
+  const void *data;
+  size_t bytes;
+};
+
+/* Writes the parts to PATH.tmp, synchronises it, renames it to PATH and synchronises the folder. On failure
+ * (STATUS_STORAGE, with path, reason, bytes needed and free) PATH.tmp is gone and a former PATH is untouched.
+ */
+enum status durable_write(const char *path, const struct durable_part *parts, int count);
+
+/* Makes renames and removals in a folder durable; file systems that cannot are taken as they are. */
+enum status durable_sync_folder(const char *folder);
+
+/* Bytes that this user may still write in the file system of an existing folder. */
+enum status durable_free_space(const char *folder, int64_t *bytes);
+
+#endif
