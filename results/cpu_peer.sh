@@ -27,7 +27,8 @@ for net in "${nets[@]}"; do
   say "$net"
   # the largest resident set of any rank: GNU time is not everywhere, so ask the kernel as it runs
   timeout 600 mpirun -n 2 "$convoy" train --backend cpu --config "jobs/configs/$net.conf" --data "$data" \
-    --out "$work/$net" --batch 128 --epochs 100 --steps "$steps" --log-every 25 >"$work/log" 2>&1 </dev/null &
+    --out "$work/$net" --batch 128 --epochs 100 --steps "$steps" --log-every 25 \
+    --eval-every 0 --checkpoint-every 1000000 >"$work/log" 2>&1 </dev/null &
   job=$!
   peak=0
   while kill -0 "$job" 2>/dev/null; do

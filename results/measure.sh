@@ -135,13 +135,15 @@ stage_resnet18() {
 }
 
 stage_throughput() {
-  local n
+  local n quiet=(--eval-every 0 --checkpoint-every 1000000000)
   shards || return 1
   for n in "${ranks[@]}"; do
     train "$n" "speed-resnet18-n$n" --config jobs/configs/resnet18.conf --batch $((n * $(pick 512 16))) --epochs 100 \
-      --steps "$(pick 1200 4)" --log-every "$(pick 50 1)" "${tiny[@]}" && row "convoy resnet18 $precision, $n ranks, batch $(pick 512 16) a rank" "$(speed "speed-resnet18-n$n") images/s"
+      --steps "$(pick 1200 4)" --log-every "$(pick 50 1)" \
+      "${quiet[@]}" "${tiny[@]}" && row "convoy resnet18 $precision, $n ranks, batch $(pick 512 16) a rank" "$(speed "speed-resnet18-n$n") images/s"
     train "$n" "speed-simplecnn-n$n" --config jobs/configs/simplecnn.conf --batch $((n * 128)) --epochs 1000 \
-      --steps "$(pick 12000 60)" --log-every "$(pick 500 5)" && row "convoy simplecnn fp32, $n ranks, batch 128 a rank" "$(speed "speed-simplecnn-n$n") images/s"
+      --steps "$(pick 12000 60)" --log-every "$(pick 500 5)" \
+      "${quiet[@]}" && row "convoy simplecnn fp32, $n ranks, batch 128 a rank" "$(speed "speed-simplecnn-n$n") images/s"
   done
 }
 
