@@ -1,7 +1,7 @@
 /* A data directory of HDF5 shards, opened, checked and held in memory (design: README in this folder).
  *
- * Every shard is checked before anything is returned; a fault is STATUS_INPUT and names file, data set, row, what was
- * found and what was expected. Each rank reads its own slice; the ranks of a host share one copy. */
+ * Every shard is checked before anything is returned; a fault is STATUS_INPUT and names file, data set, row,
+ * what was found and what was expected. Each rank reads its own slice; the ranks of a host share one copy. */
 #ifndef CONVOY_DATA_DATASET_H
 #define CONVOY_DATA_DATASET_H
 
@@ -14,7 +14,7 @@
 enum { DATASET_MAX_CLASSES = 1000, DATASET_CLASS_NAME = 64 };
 
 struct split {
-  int64_t count;         /* images over all shards, in name order */
+  int64_t count; /* images over all shards, in name order */
   int shard_count;
   const uint8_t *images; /* N,H,W,C */
   const int32_t *labels; /* N, 0..classes-1 */
@@ -35,7 +35,8 @@ struct dataset {
 enum dataset_need { DATASET_TRAIN = 1, DATASET_TEST = 2 };
 
 /* Collective; all ranks return the same status. */
-enum status dataset_open(const struct world *world, const char *directory, unsigned need, struct dataset **dataset);
+enum status dataset_open(const struct world *world, const char *directory, unsigned need,
+                         struct dataset **dataset);
 void dataset_close(struct dataset *dataset); /* NULL: nothing; collective */
 
 #endif

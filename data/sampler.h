@@ -1,5 +1,5 @@
-/* Which samples a step takes, in which order, and how each is augmented: pure functions of (seed, epoch, position),
- * independent of ranks, shards and backends. */
+/* Which samples a step takes, in which order, and how each is augmented: pure functions of (seed, epoch,
+ * position), independent of ranks, shards and backends. */
 #ifndef CONVOY_DATA_SAMPLER_H
 #define CONVOY_DATA_SAMPLER_H
 
@@ -29,8 +29,8 @@ void sampler_part(int64_t total, int rank, int size, int64_t *first, int64_t *co
 /* The whole epoch in global order: list[sampler->count]. Every sample stands there exactly once. */
 enum status sampler_epoch(const struct sampler *sampler, int64_t epoch, struct sample *list);
 
-/* Rank's own part of that list from step `first_step` on, step after step, into mine (capacity: all that it can take,
- * sampler_rank_count). begin[s - first_step] is where step s begins in it. */
+/* Rank's own part of that list from step `first_step` on, step after step, into mine (capacity: all that it
+ * can take, sampler_rank_count). begin[s - first_step] is where step s begins in it. */
 int64_t sampler_rank_count(const struct sampler *sampler, int64_t first_step, int rank, int size);
 void sampler_rank_list(const struct sampler *sampler, const struct sample *list, int64_t first_step, int rank,
                        int size, struct sample *mine, uint32_t *begin);

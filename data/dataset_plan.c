@@ -1,0 +1,142 @@
+/* The metadata of a data directory; see dataset_plan.h. */
+#include "data/dataset_plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static enum status join_shape(struct dataset_plan *plan, const struct shard *shard) {
+  const struct shard_info *info = shard_describe(shard);
+  if (plan->height == 0) {
+    plan->height = info->height;
+    plan->width = info->width;
+    plan->channels = info->channels;
+  }
+  if (info->height != plan->height || info->width != plan->width || info->channels != plan->channels)
+    return RAISE(STATUS_INPUT, "%s: images of %dx%dx%d (H,W,C), expected %dx%dx%d as in the other shards",
+                 shard_path(shard), info->height, info->width, info->channels, plan->height, plan->width,
+                 plan->channels);
+  return STATUS_OK;
+}
+
+static enum status join_names(struct dataset_plan *plan, struct shard *shard) {
+  const struct shard_info *info = shard_describe(shard);
+  if (!info->named) return STATUS_OK;
+  char(*name)[DATASET_CLASS_NAME] = calloc((size_t)info->classes, sizeof *name);
+  if (!name) return RAISE(STATUS_INPUT, "no memory for %d class names", info->classes);
+  enum status status = STATUS_OK;
+  TRY_OUT(shard_class_names(shard, name));
+  if (!plan->named) {
+    plan->named = 1;
+    plan->class_name = name;
+    return STATUS_OK;
+  }
+  for (int i = 0; i < info->classes; i++)
+    if (strcmp(name[i], plan->class_name[i]) != 0) {
+      status = RAISE(STATUS_INPUT, "%s: class %d is '%s', expected '%s' as in the other shards",
+                     shard_path(shard), i, name[i], plan->class_name[i]);
+      break;
+    }
+out:
+  free(name);
+  return status;
+}
+
+enum status dataset_plan_join(struct dataset_plan *plan, struct shard *shard) {
+  const struct shard_info *info = shard_describe(shard);
+  TRY(join_shape(plan, shard));
+  if (info->planar) plan->planar_shards++;
+  if (!info->classes) return STATUS_OK;
+  if (plan->classes && plan->classes != info->classes)
+    return RAISE(STATUS_INPUT, "%s: %d classes, expected %d as in the other shards", shard_path(shard),
+                 info->classes, plan->classes);
+  plan->classes = info->classes;
+  return join_names(plan, shard);
+}
+
+/* Opens shard number `index` of the plan and joins it. */
+static enum status read_shard(const char *directory, const char *name, struct dataset_plan *plan, int split,
+                              struct plan_shard *entry) {
+  char *path = shard_list_path(directory, name);
+  if (!path) return RAISE(STATUS_INPUT, "no memory to open %s", name);
+  struct shard *shard = NULL;
+  enum status status = STATUS_OK;
+  TRY_OUT(shard_open(path, &shard));
+  TRY_OUT(dataset_plan_join(plan, shard));
+  memcpy(entry->name, name, SHARD_NAME);
+  entry->info = *shard_describe(shard);
+  entry->first = plan->count[split];
+  plan->count[split] += entry->info.count;
+out:
+  shard_close(shard);
+  free(path);
+  return status;
+}
+
+static enum status check_need(const char *directory, unsigned need, const struct dataset_plan *plan) {
+  for (int split = 0; split < SPLIT_COUNT; split++) {
+    if (!(need & (split == SPLIT_TRAIN ? DATASET_TRAIN : DATASET_TEST))) continue;
+    const char *name = split_name(split);
+    if (plan->shard_count[split] == 0)
+      return RAISE(
+          STATUS_INPUT,
+          "data directory %s has no %s shard (expected %s-*.h5); make them with `convoy data import` or "
+          "`synth`",
+          directory, name, name);
+    if (plan->count[split] == 0)
+      return RAISE(STATUS_INPUT, "data directory %s: its %s shards hold 0 images, expected at least 1",
+                   directory, name);
+  }
+  return STATUS_OK;
+}
+
+enum status dataset_plan_read(const char *directory, unsigned need, struct dataset_plan *plan) {
+  struct shard_list list;
+  enum status status = STATUS_OK;
+  *plan = (struct dataset_plan){.height = 0};
+  TRY(shard_list_read(directory, &list));
+  size_t total = (size_t)list.count[SPLIT_TRAIN] + (size_t)list.count[SPLIT_TEST];
+  plan->shard = calloc(total ? total : 1, sizeof *plan->shard);
+  if (!plan->shard) {
+    status = RAISE(STATUS_INPUT, "no memory for %zu shards", total);
+    goto out;
+  }
+  struct plan_shard *entry = plan->shard;
+  for (int split = 0; split < SPLIT_COUNT; split++) {
+    TRY_OUT(shard_list_complete(directory, &list, split));
+    plan->shard_count[split] = list.count[split];
+    for (int i = 0; i < list.count[split]; i++)
+      TRY_OUT(read_shard(directory, list.name[split][i], plan, split, entry++));
+  }
+  TRY_OUT(check_need(directory, need, plan));
+out:
+  shard_list_free(&list);
+  if (status != STATUS_OK) dataset_plan_free(plan);
+  return status;
+}
+
+enum status dataset_plan_send(const struct world *world, struct dataset_plan *plan) {
+  struct plan_shard *shard = plan->shard;
+  char(*class_name)[DATASET_CLASS_NAME] = plan->class_name;
+  TRY(world_broadcast(world, plan, sizeof *plan, 0));
+  size_t shards = (size_t)plan->shard_count[SPLIT_TRAIN] + (size_t)plan->shard_count[SPLIT_TEST];
+  size_t names = plan->named ? (size_t)plan->classes : 0;
+  plan->shard = shard;
+  plan->class_name = class_name;
+  enum status status = STATUS_OK;
+  if (world->rank != 0) {
+    plan->shard = calloc(shards ? shards : 1, sizeof *plan->shard);
+    plan->class_name = calloc(names ? names : 1, sizeof *plan->class_name);
+    if (!plan->shard || !plan->class_name) status = RAISE(STATUS_INPUT, "no memory for %zu shards", shards);
+  }
+  TRY_OUT(world_agree(world, status));
+  TRY_OUT(world_broadcast(world, plan->shard, shards * sizeof *plan->shard, 0));
+  if (names) TRY_OUT(world_broadcast(world, plan->class_name, names * sizeof *plan->class_name, 0));
+out:
+  return status;
+}
+
+void dataset_plan_free(struct dataset_plan *plan) {
+  free(plan->shard);
+  free(plan->class_name);
+  *plan = (struct dataset_plan){.height = 0};
+}

@@ -1,0 +1,38 @@
+/* What rank 0 learns of a data directory before any row is read, sent to all ranks; used by dataset.c only.
+ */
+#ifndef CONVOY_DATA_DATASET_PLAN_H
+#define CONVOY_DATA_DATASET_PLAN_H
+
+#include "data/dataset.h"
+#include "data/shard_list.h"
+#include "data/shard_read.h"
+
+struct plan_shard {
+  char name[SHARD_NAME];
+  int64_t first; /* number of its first row in its split */
+  struct shard_info info;
+};
+
+struct dataset_plan {
+  int32_t height, width, channels;
+  int32_t classes; /* 0: no shard says */
+  int32_t named;   /* 1: class_name holds the shards' names */
+  int32_t planar_shards;
+  int32_t shard_count[SPLIT_COUNT];
+  int64_t count[SPLIT_COUNT];
+  struct plan_shard *shard;               /* owned: the training shards, then the test shards */
+  char (*class_name)[DATASET_CLASS_NAME]; /* owned: classes, where named */
+};
+
+/* Opens every shard of the directory; all must agree in shape and classes. Not collective. */
+enum status dataset_plan_read(const char *directory, unsigned need, struct dataset_plan *plan);
+
+/* Adds what one open shard says to the plan: the first one sets the shape, the others are held to it. */
+enum status dataset_plan_join(struct dataset_plan *plan, struct shard *shard);
+
+/* Collective: rank 0's plan on all ranks. On the others plan is an output. */
+enum status dataset_plan_send(const struct world *world, struct dataset_plan *plan);
+
+void dataset_plan_free(struct dataset_plan *plan);
+
+#endif

@@ -1,0 +1,80 @@
+/* The order of an epoch, its split over ranks, and the augmentation of each sample; see sampler.h. */
+#include "data/sampler.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/base/random.h"
+
+int64_t sampler_steps(const struct sampler *sampler) {
+  return (sampler->count + sampler->global_batch - 1) / sampler->global_batch;
+}
+
+int64_t sampler_step_count(const struct sampler *sampler, int64_t step) {
+  int64_t left = sampler->count - step * sampler->global_batch;
+  if (left < 0) return 0;
+  return left < sampler->global_batch ? left : sampler->global_batch;
+}
+
+void sampler_part(int64_t total, int rank, int size, int64_t *first, int64_t *count) {
+  int64_t base = total / size, rest = total % size;
+  *first = rank * base + (rank < rest ? rank : rest);
+  *count = base + (rank < rest ? 1 : 0);
+}
+
+/* A number in [-range, range] from 32 random bits. */
+static int8_t shift(uint32_t word, int range) {
+  return (int8_t)((int64_t)(((uint64_t)word * (uint64_t)(2 * range + 1)) >> 32) - range);
+}
+
+static struct sample augment(const struct sampler *sampler, struct random_key key, uint32_t index) {
+  struct sample sample = {.index = index};
+  if (!sampler->flip && sampler->crop == 0) return sample;
+  uint32_t words[4];
+  random_words(key, index, words);
+  if (sampler->flip) sample.flip = (uint8_t)(words[0] >> 31);
+  if (sampler->crop > 0) {
+    sample.shift_y = shift(words[1], sampler->crop);
+    sample.shift_x = shift(words[2], sampler->crop);
+  }
+  return sample;
+}
+
+enum status sampler_epoch(const struct sampler *sampler, int64_t epoch, struct sample *list) {
+  if (sampler->count < 0 || sampler->count > UINT32_MAX)
+    return RAISE(STATUS_INPUT, "%lld training images: at most %u can be ordered", (long long)sampler->count,
+                 UINT32_MAX);
+  if (sampler->crop < 0 || sampler->crop > INT8_MAX)
+    return RAISE(STATUS_INPUT, "crop by %d pixels: expected 0..%d", sampler->crop, INT8_MAX);
+  if (sampler->count == 0) return STATUS_OK;
+  uint32_t *order = malloc((size_t)sampler->count * sizeof *order);
+  if (!order) return RAISE(STATUS_INPUT, "no memory for the order of %lld images", (long long)sampler->count);
+  random_permutation(random_key(sampler->seed, RANDOM_ORDER, (uint32_t)epoch), (uint32_t)sampler->count,
+                     order);
+  struct random_key key = random_key(sampler->seed, RANDOM_AUGMENT, (uint32_t)epoch);
+  for (int64_t i = 0; i < sampler->count; i++) list[i] = augment(sampler, key, order[i]);
+  free(order);
+  return STATUS_OK;
+}
+
+int64_t sampler_rank_count(const struct sampler *sampler, int64_t first_step, int rank, int size) {
+  int64_t total = 0, steps = sampler_steps(sampler);
+  for (int64_t step = first_step; step < steps; step++) {
+    int64_t first, count;
+    sampler_part(sampler_step_count(sampler, step), rank, size, &first, &count);
+    total += count;
+  }
+  return total;
+}
+
+void sampler_rank_list(const struct sampler *sampler, const struct sample *list, int64_t first_step, int rank,
+                       int size, struct sample *mine, uint32_t *begin) {
+  int64_t filled = 0, steps = sampler_steps(sampler);
+  for (int64_t step = first_step; step < steps; step++) {
+    int64_t first, count;
+    sampler_part(sampler_step_count(sampler, step), rank, size, &first, &count);
+    begin[step - first_step] = (uint32_t)filled;
+    memcpy(mine + filled, list + step * sampler->global_batch + first, (size_t)count * sizeof *mine);
+    filled += count;
+  }
+}

@@ -1,0 +1,30 @@
+/* Which shards a data directory holds: train-*.h5 and test-*.h5 in name order. Plain file names, nothing is
+ * opened. */
+#ifndef CONVOY_DATA_SHARD_LIST_H
+#define CONVOY_DATA_SHARD_LIST_H
+
+#include "model/base/error.h"
+
+enum { SHARD_NAME = 256 };
+
+/* The splits in the order in which they stand everywhere. */
+enum { SPLIT_TRAIN, SPLIT_TEST, SPLIT_COUNT };
+
+struct shard_list {
+  int count[SPLIT_COUNT];
+  char (*name[SPLIT_COUNT])[SHARD_NAME]; /* owned: file names in the directory, sorted */
+};
+
+const char *split_name(int split); /* "train", "test" */
+
+/* STATUS_INPUT if the directory cannot be read. An empty list is no fault here. */
+enum status shard_list_read(const char *directory, struct shard_list *list);
+void shard_list_free(struct shard_list *list);
+
+/* STATUS_INPUT if names of the form train-00003-of-00005.h5 disagree on the total or leave one out. */
+enum status shard_list_complete(const char *directory, const struct shard_list *list, int split);
+
+/* Joins "directory/name" into a new string that the caller frees; NULL without memory. */
+char *shard_list_path(const char *directory, const char *name);
+
+#endif

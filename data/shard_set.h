@@ -1,0 +1,35 @@
+/* Writes a whole data directory of shards, all or nothing: every file under a temporary name first, then
+ * renamed. A failure leaves no shard behind; until all are written, `overwrite` leaves the old ones as they
+ * were. */
+#ifndef CONVOY_DATA_SHARD_SET_H
+#define CONVOY_DATA_SHARD_SET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "data/shard_list.h"
+#include "data/shard_write.h"
+#include "model/base/error.h"
+
+struct shard_rows {
+  int64_t count; /* 0: no shard is written */
+  int shards;    /* sizes differ by at most one row; fewer where there are fewer rows */
+  /* Gives row `row` of the split: image[H*W*C], *label. */
+  void (*get)(void *context, int64_t row, uint8_t *image, int32_t *label);
+  void *context;
+};
+
+struct shard_set {
+  struct shard_shape shape;
+  struct shard_rows split[SPLIT_COUNT];
+};
+
+/* STATUS_INPUT if the directory holds anything (left-over *.tmp aside) and overwrite is false, or is no
+ * directory. One that does not exist is fine. To be asked before any long work. */
+enum status shard_set_check(const char *directory, bool overwrite);
+
+/* Creates the directory where needed and writes the shards; with overwrite, older shards are removed at the
+ * end. */
+enum status shard_set_write(const struct shard_set *set, const char *directory, bool overwrite);
+
+#endif

@@ -1,0 +1,108 @@
+/* Digest, pixel sums and label range of rows; see shard_tally.h. */
+#include "data/shard_tally.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+enum {
+  LANES = 48
+}; /* a multiple of every channel count 1..4: byte j of a block belongs to channel j % channels */
+
+void shard_tally_clear(struct shard_tally *tally) {
+  *tally = (struct shard_tally){.label_max = -1, .bad_row = -1};
+}
+
+uint64_t shard_row_digest(const uint8_t *image, size_t bytes, int64_t label) {
+  return XXH3_64bits_withSeed(image, bytes, (uint64_t)label);
+}
+
+uint64_t shard_digest_term(uint64_t row_digest, int64_t row) {
+  uint8_t pair[16];
+  for (int i = 0; i < 8; i++) {
+    pair[i] = (uint8_t)(row_digest >> (8 * i));
+    pair[8 + i] = (uint8_t)((uint64_t)row >> (8 * i));
+  }
+  return XXH3_64bits(pair, sizeof pair);
+}
+
+/* 32-bit sums cannot overflow within a row of up to 2^16 blocks: 255 * 255 * 2^16 < 2^32. */
+static void add_pixels(const uint8_t *image, size_t bytes, int channels, struct shard_tally *tally) {
+  const size_t run = (size_t)LANES << 16;
+  for (size_t begin = 0; begin < bytes; begin += run) {
+    size_t end = bytes - begin < run ? bytes : begin + run, at = begin;
+    uint32_t sum[LANES] = {0}, square[LANES] = {0};
+    for (; at + LANES <= end; at += LANES)
+      for (int j = 0; j < LANES; j++) {
+        uint32_t value = image[at + (size_t)j];
+        sum[j] += value;
+        square[j] += value * value;
+      }
+    for (int j = 0; at < end; at++, j++) {
+      uint32_t value = image[at];
+      sum[j] += value;
+      square[j] += value * value;
+    }
+    for (int j = 0; j < LANES; j++) {
+      tally->sum[j % channels] += sum[j];
+      tally->square[j % channels] += square[j];
+    }
+  }
+}
+
+static void add_label(int64_t row, int64_t label, int64_t limit, struct shard_tally *tally) {
+  if (label > tally->label_max) tally->label_max = label;
+  if (label >= 0 && label < limit) return;
+  if (tally->bad_count++ == 0) {
+    tally->bad_row = row;
+    tally->bad_label = label;
+  }
+}
+
+enum status shard_tally_read(struct shard *shard, int64_t first, int64_t last, int64_t global_first,
+                             int64_t limit, uint8_t *images, int32_t *labels, struct shard_tally *tally) {
+  const struct shard_info *info = shard_describe(shard);
+  size_t row_bytes = (size_t)info->height * (size_t)info->width * (size_t)info->channels;
+  int64_t *wide = NULL, capacity = 0;
+  enum status status = STATUS_OK;
+  for (int64_t begin = first, end; begin < last; begin = end) {
+    end = shard_piece_end(shard, begin, last);
+    if (end - begin > capacity) {
+      free(wide);
+      capacity = end - begin;
+      wide = malloc((size_t)capacity * sizeof *wide);
+      if (!wide) return RAISE(STATUS_INPUT, "no memory to read %s", shard_path(shard));
+    }
+    uint8_t *piece = images + (size_t)(begin - first) * row_bytes;
+    TRY_OUT(shard_read(shard, begin, end - begin, piece, wide));
+    for (int64_t i = 0; i < end - begin; i++) {
+      const uint8_t *image = piece + (size_t)i * row_bytes;
+      uint64_t row_digest = shard_row_digest(image, row_bytes, wide[i]);
+      tally->shard_digest += shard_digest_term(row_digest, begin + i);
+      tally->global_digest += shard_digest_term(row_digest, global_first + begin - first + i);
+      add_pixels(image, row_bytes, info->channels, tally);
+      add_label(begin + i, wide[i], limit, tally);
+      labels[begin - first + i] = (int32_t)wide[i];
+    }
+  }
+out:
+  free(wide);
+  return status;
+}
+
+enum status shard_tally_labels(const char *path, const struct shard_tally *tally, int64_t limit) {
+  if (tally->bad_count == 0) return STATUS_OK;
+  char more[64] = "";
+  if (tally->bad_count > 1)
+    snprintf(more, sizeof more, " (and %lld more rows)", (long long)tally->bad_count - 1);
+  return RAISE(STATUS_INPUT, "%s: data set 'labels', row %lld: label %lld, expected 0..%lld%s", path,
+               (long long)tally->bad_row, (long long)tally->bad_label, (long long)limit - 1, more);
+}
+
+enum status shard_tally_digest(const char *path, const struct shard_info *info, uint64_t found) {
+  if (!info->has_digest || info->digest == found) return STATUS_OK;
+  return RAISE(STATUS_INPUT,
+               "%s: its images or labels are damaged: digest %016llx, expected %016llx; copy the file again",
+               path, (unsigned long long)found, (unsigned long long)info->digest);
+}
