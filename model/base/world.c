@@ -11,10 +11,11 @@
 #include "model/base/log.h"
 
 struct world_comm {
-  MPI_Comm all;     /* every rank; a copy, so that no message of others gets in */
-  MPI_Comm node;    /* the ranks of this host */
-  MPI_Comm leaders; /* local rank 0 of every host, in the order of `node`; null on other ranks */
-  int *node_of;     /* [size]: host number of each rank */
+  MPI_Comm all;       /* every rank; a copy, so that no message of others gets in */
+  MPI_Comm node;      /* the ranks of this host */
+  MPI_Comm leaders;   /* local rank 0 of every host, in the order of `node`; null on other ranks */
+  int *node_of;       /* [size]: host number of each rank */
+  enum status agreed; /* what the last world_agree gave */
 };
 
 /* Turns an MPI return code into a status; `what` names the call's purpose. */
@@ -24,6 +25,14 @@ static enum status check(int code, const char *what) {
   int length;
   MPI_Error_string(code, text, &length);
   return RAISE(STATUS_COMM, "MPI failed at %s: %s; the ranks cannot go on", what, text);
+}
+
+void world_library(char *text, size_t capacity) {
+  char line[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length;
+  if (MPI_Get_library_version(line, &length) != MPI_SUCCESS) line[0] = '\0';
+  line[strcspn(line, "\n")] = '\0';
+  snprintf(text, capacity, "%s", line);
 }
 
 /* ---- launch ---- */
@@ -165,13 +174,20 @@ static int severity(enum status status) {
 
 enum status world_agree(const struct world *world, enum status mine) {
   struct {
-    int severity, rank;
-  } best = {severity(mine), world->rank}, worst;
-  TRY(check(MPI_Allreduce(&best, &worst, 1, MPI_2INT, MPI_MAXLOC, world->comm->all), "agreeing on an error"));
+    int weight, rank;
+  } own = {.rank = world->rank}, worst;
+  /* Of equal ones a rank that still holds its record wins: after a nested call only one does. */
+  own.weight = 2 * severity(mine) + (mine != STATUS_OK && error_message()[0] != '\0');
+  TRY(check(MPI_Allreduce(&own, &worst, 1, MPI_2INT, MPI_MAXLOC, world->comm->all), "agreeing on an error"));
   int status = (int)mine;
   TRY(check(MPI_Bcast(&status, 1, MPI_INT, worst.rank, world->comm->all), "agreeing on an error"));
-  if (worst.severity > 0 && worst.rank != world->rank) error_clear();
+  if (status != STATUS_OK && worst.rank != world->rank) error_clear();
+  world->comm->agreed = (enum status)status;
   return (enum status)status;
+}
+
+bool world_agreed(const struct world *world, enum status status) {
+  return status == STATUS_OK || world->size <= 1 || !world->comm || world->comm->agreed == status;
 }
 
 enum status world_barrier(const struct world *world) {

@@ -20,6 +20,9 @@ struct world {
   struct world_comm *comm; /* owned: MPI's side */
 };
 
+/* The MPI library's own line, e.g. "Open MPI v4.1.4, ..."; works before world_open. Cut to `capacity`. */
+void world_library(char *text, size_t capacity);
+
 /* Starts MPI (once a process) and finds the ranks. A launch that would give silent singletons or an obscure
  * abort under Slurm is refused by name (STATUS_INPUT), before MPI starts where possible. */
 enum status world_open(struct world *world);
@@ -34,6 +37,11 @@ void world_abort(const struct world *world, int code) __attribute__((noreturn));
  * record stays empty; of several failed ranks only the lowest keeps its record, so exactly one rank prints.
  */
 enum status world_agree(const struct world *world, enum status mine);
+
+/* Whether all ranks leave with this status together, since the last world_agree gave it (always true of one
+ * rank and of OK). If not, other ranks may wait for this one: it must make no collective call, and main
+ * aborts. */
+bool world_agreed(const struct world *world, enum status status);
 
 enum status world_barrier(const struct world *world);
 enum status world_broadcast(const struct world *world, void *data, size_t bytes, int root);

@@ -1,0 +1,21 @@
+/* Evaluation: each test image exactly once, whatever the number of ranks; and `convoy eval`. */
+#ifndef CONVOY_APP_EVALUATE_H
+#define CONVOY_APP_EVALUATE_H
+
+#include "app/session.h"
+
+struct evaluation {
+  int64_t samples, correct;
+  double loss; /* mean over the samples */
+};
+
+/* All test images, each rank its contiguous part; the result is the same on all ranks. With `interruptible`,
+ * a stop signal on any rank ends it: STATUS_STOPPED without a record, on all ranks. Replaces the net's plan.
+ * Collective. */
+enum status evaluate(struct session *session, bool interruptible, struct evaluation *result);
+
+/* convoy eval; see eval_command.c. */
+enum status eval_command(int argc, char **argv, const struct world *world);
+void eval_help(void);
+
+#endif

@@ -1,0 +1,92 @@
+/* Opens and closes what a command computes with; see session.h. */
+#include "app/session.h"
+
+#include <string.h>
+
+#include "data/sampler.h"
+#include "model/zoo/zoo.h"
+
+enum status session_open(const struct world *world, const char *data, unsigned need,
+                         struct session *session) {
+  *session = (struct session){.world = world};
+  return world_agree(world, dataset_open(world, data, need, &session->dataset));
+}
+
+void session_add_batch(int64_t batches[NET_MAX_BATCHES], int64_t batch) {
+  for (int i = 0; batch > 0 && i < NET_MAX_BATCHES; i++) {
+    if (batches[i] == batch) return;
+    if (batches[i] != 0) continue;
+    batches[i] = batch;
+    return;
+  }
+}
+
+static enum status build(struct session *session, const struct session_plan *plan) {
+  const struct dataset *d = session->dataset;
+  TRY(zoo_build(plan->model, d->height, d->width, d->channels, d->classes, &session->graph));
+  return plan->fuse ? graph_fuse(session->graph) : STATUS_OK;
+}
+
+/* What an evaluation of this rank's part of the test images needs. */
+static void add_evaluation(const struct session *session, int64_t batch, struct net_options *options) {
+  int64_t first, part;
+  sampler_part(session->dataset->test.count, session->world->rank, session->world->size, &first, &part);
+  session_add_batch(options->eval_batch, part < batch ? part : batch);
+  session_add_batch(options->eval_batch, part % batch);
+  int64_t steps = (part + batch - 1) / batch;
+  if (options->plan_samples < part) options->plan_samples = part;
+  if (options->plan_steps < steps) options->plan_steps = steps;
+}
+
+static enum status make_resident(struct session *session, const struct split *split, struct net_data *data) {
+  const struct dataset *d = session->dataset;
+  struct backend *backend = session->backend;
+  if (split->count == 0) return STATUS_OK;
+  size_t bytes = (size_t)split->count * (size_t)(d->height * d->width * d->channels);
+  const void *memory;
+  TRY(backend->table->resident(backend, split->images, bytes, &memory));
+  data->images = memory;
+  TRY(backend->table->resident(backend, split->labels, (size_t)split->count * sizeof *split->labels,
+                               &memory));
+  data->labels = memory;
+  return STATUS_OK;
+}
+
+static enum status fill(struct session *session, const struct session_plan *plan) {
+  struct net_options options = plan->net;
+  add_evaluation(session, plan->eval_batch, &options);
+  TRY(net_create(session->backend, session->graph, &options, &session->net));
+  for (int c = 0; c < 4; c++) {
+    session->train.mean[c] = session->test.mean[c] = plan->mean[c];
+    session->train.std[c] = session->test.std[c] = plan->std[c];
+  }
+  if (options.train_batch[0] > 0) TRY(make_resident(session, &session->dataset->train, &session->train));
+  return make_resident(session, &session->dataset->test, &session->test);
+}
+
+enum status session_start(struct session *session, const struct session_plan *plan) {
+  const struct world *world = session->world;
+  session->eval_batch = plan->eval_batch;
+  TRY(world_agree(world, build(session, plan)));
+  const struct backend_table *table;
+  TRY(world_agree(world, backend_find(plan->backend, &table)));
+  TRY(world_agree(world, table->open(world, &plan->device, &session->backend)));
+  return world_agree(world, fill(session, plan));
+}
+
+static void release(struct session *session, struct net_data *data) {
+  struct backend *backend = session->backend;
+  if (data->images) backend->table->release_resident(backend, data->images);
+  if (data->labels) backend->table->release_resident(backend, data->labels);
+}
+
+void session_close(struct session *session, enum status status) {
+  if (!session->world || !world_agreed(session->world, status)) return;
+  net_destroy(session->net);
+  release(session, &session->train);
+  release(session, &session->test);
+  if (session->backend) session->backend->table->close(session->backend);
+  if (session->graph) graph_destroy(session->graph);
+  dataset_close(session->dataset);
+  *session = (struct session){0};
+}

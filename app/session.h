@@ -1,0 +1,41 @@
+/* What training and evaluation stand on: the data set, a model and its net on this rank's backend. */
+#ifndef CONVOY_APP_SESSION_H
+#define CONVOY_APP_SESSION_H
+
+#include "data/dataset.h"
+#include "model/net/net.h"
+
+struct session {
+  const struct world *world; /* borrowed */
+  struct dataset *dataset;
+  struct graph *graph;
+  struct backend *backend;
+  struct net *net;
+  struct net_data train, test; /* images NULL: that split is empty */
+  int64_t eval_batch;          /* test images at a time */
+};
+
+struct session_plan {
+  const char *model, *backend; /* names */
+  bool fuse;
+  struct backend_options device;
+  struct net_options net;
+  float mean[4], std[4];
+  int64_t eval_batch;
+};
+
+/* Opens the data set. Collective, as all functions here. */
+enum status session_open(const struct world *world, const char *data, unsigned need, struct session *session);
+
+/* Builds the model for the data set and opens backend and net. The plan's eval batches and the room for them
+ * are added here: net.eval_batch, and the larger of net.plan_* and what an evaluation needs. */
+enum status session_start(struct session *session, const struct session_plan *plan);
+
+/* Frees what there is, also of a session that failed to open. `status` is what the caller leaves with: if the
+ * ranks did not agree on it, nothing is freed, since that needs all of them. */
+void session_close(struct session *session, enum status status);
+
+/* Adds a batch size to a list unless it is 0 or there. */
+void session_add_batch(int64_t batches[NET_MAX_BATCHES], int64_t batch);
+
+#endif

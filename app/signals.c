@@ -1,0 +1,51 @@
+/* The handlers of the stop signals; see signals.h. A handler can only leave word in variables of the process.
+ */
+#include "app/signals.h"
+
+#include <signal.h>
+#include <stddef.h>
+#include <time.h>
+
+static volatile sig_atomic_t received; /* the first signal's number; 0: none */
+static struct timespec received_at;
+
+static void handle(int number) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  if (!received) {
+    received_at = now;
+    received = number;
+    return;
+  }
+  double passed =
+      (double)(now.tv_sec - received_at.tv_sec) + 1e-9 * (double)(now.tv_nsec - received_at.tv_nsec);
+  if (passed < 0.5) return;
+  signal(number, SIG_DFL);
+  raise(number);
+}
+
+void signals_install(void) {
+  static const int numbers[] = {SIGUSR1, SIGUSR2, SIGTERM};
+  struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
+  sigemptyset(&action.sa_mask);
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaddset(&action.sa_mask, numbers[i]);
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaction(numbers[i], &action, NULL);
+  signal(SIGXFSZ, SIG_IGN);
+}
+
+bool signals_stop_wanted(void) {
+  return received != 0;
+}
+
+const char *signals_name(void) {
+  switch (received) {
+  case SIGUSR1:
+    return "SIGUSR1";
+  case SIGUSR2:
+    return "SIGUSR2";
+  case SIGTERM:
+    return "SIGTERM";
+  default:
+    return "";
+  }
+}

@@ -1,0 +1,17 @@
+/* Requests to stop: SIGUSR1, SIGUSR2 and SIGTERM set a flag that the loops look at. */
+#ifndef CONVOY_APP_SIGNALS_H
+#define CONVOY_APP_SIGNALS_H
+
+#include <stdbool.h>
+
+/* From now on the first of these signals sets the flag, and a further one, half a second or more later, ends
+ * the process at once as it would have without a handler. (Launchers may deliver one request twice.) SIGXFSZ
+ * is ignored, so that a file-size limit is a write error like any other. */
+void signals_install(void);
+
+bool signals_stop_wanted(void);
+
+/* "SIGUSR1"; "" if none came. */
+const char *signals_name(void);
+
+#endif
