@@ -66,19 +66,26 @@ void shard_list_free(struct shard_list *list) {
   *list = (struct shard_list){.count = {0}};
 }
 
+/* The number and total of a name of the form train-00003-of-00005.h5; false for another name. */
+static bool numbered(const char *name, int split, int *number, int *total) {
+  const char *rest = name + strlen(split_name(split));
+  int end = 0;
+  return sscanf(rest, "-%5d-of-%5d.h5%n", number, total, &end) == 2 && end > 0 && rest[end] == '\0';
+}
+
 enum status shard_list_complete(const char *directory, const struct shard_list *list, int split) {
   const char *prefix = split_name(split);
-  for (int i = 0; i < list->count[split]; i++) {
+  int count = list->count[split], expected = 0, number, total;
+  for (int i = 0; i < count; i++) {
     const char *name = list->name[split][i];
-    int number, total, end = 0;
-    if (sscanf(name + strlen(prefix), "-%5d-of-%5d.h5%n", &number, &total, &end) != 2 || !end) continue;
-    if (name[strlen(prefix) + (size_t)end] != '\0') continue;
-    if (total == list->count[split] && number == i) continue;
-    if (total == list->count[split] || total > list->count[split])
+    if (!numbered(name, split, &number, &total)) continue;
+    if (total < count)
+      return RAISE(STATUS_INPUT, "%s/%s: one of %d shards, but %d %s shards are there; keep one set only",
+                   directory, name, total, count, prefix);
+    if (number != expected || (i == count - 1 && total > count))
       return RAISE(STATUS_INPUT, "%s: %s-%05d-of-%05d.h5 is missing (%d of %d shards are there)", directory,
-                   prefix, number == i ? list->count[split] : i, total, list->count[split], total);
-    return RAISE(STATUS_INPUT, "%s/%s: one of %d shards, but %d %s shards are there; keep one set only",
-                 directory, name, total, list->count[split], prefix);
+                   prefix, number != expected ? expected : count, total, count, total);
+    expected++;
   }
   return STATUS_OK;
 }

@@ -24,9 +24,7 @@ const char *shard_reason(char *text, size_t capacity) {
   return text;
 }
 
-static enum status refuse_open(const char *path, long long bytes) {
-  char reason[256];
-  shard_reason(reason, sizeof reason);
+static enum status refuse_open(const char *path, long long bytes, const char *reason) {
   const char *stored = strstr(reason, "stored_eof = ");
   if (strstr(reason, "truncated file") && stored)
     return RAISE(STATUS_INPUT, "%s is truncated: %lld of %lld bytes; copy the file again", path, bytes,
@@ -41,13 +39,14 @@ static enum status refuse_open(const char *path, long long bytes) {
 
 /* Read-only and without locks: a lock that the file system refuses must not stop a reader. A value that the
  * user set in HDF5_USE_FILE_LOCKING overrides this. */
-static hid_t open_file(const char *path) {
+static hid_t open_file(const char *path, char *reason, size_t capacity) {
   hid_t access = H5Pcreate(H5P_FILE_ACCESS);
   if (access < 0) return access;
 #if (H5_VERS_MAJOR == 1 && H5_VERS_MINOR == 10 && H5_VERS_RELEASE >= 7) || H5_VERSION_GE(1, 12, 1)
   H5Pset_file_locking(access, false, true);
 #endif
   hid_t file = H5Fopen(path, H5F_ACC_RDONLY, access);
+  if (file < 0) shard_reason(reason, capacity); /* before a further call forgets it */
   H5Pclose(access);
   return file;
 }
@@ -203,8 +202,9 @@ enum status shard_open(const char *path, struct shard **opened) {
   enum status status = STATUS_OK;
   snprintf(shard->path, sizeof shard->path, "%s", path);
   H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-  shard->file = open_file(path);
-  if (shard->file < 0) TRY_OUT(refuse_open(path, (long long)file.st_size));
+  char reason[256] = "out of memory";
+  shard->file = open_file(path, reason, sizeof reason);
+  if (shard->file < 0) TRY_OUT(refuse_open(path, (long long)file.st_size, reason));
   TRY_OUT(open_dataset(shard, "images", &shard->images));
   TRY_OUT(open_dataset(shard, "labels", &shard->labels));
   TRY_OUT(check_images(shard));

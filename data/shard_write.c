@@ -21,20 +21,26 @@ struct shard_writer {
   int64_t count, written;
   uint64_t digest;
   bool finished;
+  char reason[256]; /* HDF5's for the last failure, kept before a further call forgets it */
 };
 
-static enum status refuse(const struct shard_writer *writer, const char *what) {
-  char reason[256];
-  return RAISE(STATUS_STORAGE, "cannot write %s (%s): %s", writer->path, what,
-               shard_reason(reason, sizeof reason));
+static bool failed(struct shard_writer *writer, bool failure) {
+  if (failure) shard_reason(writer->reason, sizeof writer->reason);
+  return failure;
 }
 
-static hid_t create_dataset(hid_t file, const char *name, hid_t type, int rank, const hsize_t *dim) {
+static enum status refuse(const struct shard_writer *writer, const char *what) {
+  return RAISE(STATUS_STORAGE, "cannot write %s (%s): %s", writer->path, what, writer->reason);
+}
+
+static hid_t create_dataset(struct shard_writer *writer, const char *name, hid_t type, int rank,
+                            const hsize_t *dim) {
   hid_t space = H5Screate_simple(rank, dim, NULL), properties = H5Pcreate(H5P_DATASET_CREATE);
   hid_t dataset = H5I_INVALID_HID;
   if (space >= 0 && properties >= 0 && H5Pset_obj_track_times(properties, false) >= 0 &&
       H5Pset_fill_time(properties, H5D_FILL_TIME_NEVER) >= 0)
-    dataset = H5Dcreate2(file, name, type, space, H5P_DEFAULT, properties, H5P_DEFAULT);
+    dataset = H5Dcreate2(writer->file, name, type, space, H5P_DEFAULT, properties, H5P_DEFAULT);
+  failed(writer, dataset < 0);
   if (properties >= 0) H5Pclose(properties);
   if (space >= 0) H5Sclose(space);
   return dataset;
@@ -52,11 +58,11 @@ enum status shard_writer_create(const char *path, const struct shard_shape *shap
   if (!writer->path) TRY_OUT(RAISE(STATUS_INPUT, "no memory to write %s", path));
   H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
   writer->file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-  if (writer->file < 0) TRY_OUT(refuse(writer, "create"));
+  if (failed(writer, writer->file < 0)) TRY_OUT(refuse(writer, "create"));
   hsize_t dim[4] = {(hsize_t)count, (hsize_t)shape->height, (hsize_t)shape->width, (hsize_t)shape->channels};
-  writer->images = create_dataset(writer->file, "images", H5T_STD_U8LE, 4, dim);
+  writer->images = create_dataset(writer, "images", H5T_STD_U8LE, 4, dim);
   writer->labels =
-      create_dataset(writer->file, "labels", shape->classes <= 256 ? H5T_STD_U8LE : H5T_STD_U16LE, 1, dim);
+      create_dataset(writer, "labels", shape->classes <= 256 ? H5T_STD_U8LE : H5T_STD_U16LE, 1, dim);
   if (writer->images < 0 || writer->labels < 0) TRY_OUT(refuse(writer, "data sets"));
   *created = writer;
   return STATUS_OK;
@@ -65,20 +71,21 @@ out:
   return status;
 }
 
-static herr_t write_rows(hid_t dataset, hid_t type, int rank, int64_t first, int64_t count,
-                         const void *memory) {
+static bool write_rows(struct shard_writer *writer, hid_t dataset, hid_t type, int rank, int64_t first,
+                       int64_t count, const void *memory) {
   hsize_t size[4] = {0}, start[4] = {(hsize_t)first};
   hid_t space = H5Dget_space(dataset), rows = H5I_INVALID_HID;
-  herr_t result = -1;
+  bool good = false;
   if (space >= 0 && H5Sget_simple_extent_dims(space, size, NULL) == rank) {
     size[0] = (hsize_t)count;
     rows = H5Screate_simple(rank, size, NULL);
     if (rows >= 0 && H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, size, NULL) >= 0)
-      result = H5Dwrite(dataset, type, rows, space, H5P_DEFAULT, memory);
+      good = H5Dwrite(dataset, type, rows, space, H5P_DEFAULT, memory) >= 0;
   }
+  failed(writer, !good);
   if (rows >= 0) H5Sclose(rows);
   if (space >= 0) H5Sclose(space);
-  return result;
+  return good;
 }
 
 enum status shard_writer_append(struct shard_writer *writer, int64_t count, const uint8_t *images,
@@ -95,18 +102,20 @@ enum status shard_writer_append(struct shard_writer *writer, int64_t count, cons
     uint64_t row_digest = shard_row_digest(images + (size_t)i * row_bytes, row_bytes, labels[i]);
     writer->digest += shard_digest_term(row_digest, writer->written + i);
   }
-  if (write_rows(writer->images, H5T_NATIVE_UINT8, 4, writer->written, count, images) < 0 ||
-      write_rows(writer->labels, H5T_NATIVE_INT32, 1, writer->written, count, labels) < 0)
+  if (!write_rows(writer, writer->images, H5T_NATIVE_UINT8, 4, writer->written, count, images) ||
+      !write_rows(writer, writer->labels, H5T_NATIVE_INT32, 1, writer->written, count, labels))
     return refuse(writer, "rows");
   writer->written += count;
   return STATUS_OK;
 }
 
 /* Writes one attribute of the root: a scalar if count is 0. */
-static bool write_attribute(hid_t file, const char *name, hid_t type, hsize_t count, const void *value) {
+static bool write_attribute(struct shard_writer *writer, const char *name, hid_t type, hsize_t count,
+                            const void *value) {
   hid_t space = count ? H5Screate_simple(1, &count, NULL) : H5Screate(H5S_SCALAR);
-  hid_t attribute = space < 0 ? space : H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+  hid_t attribute = space < 0 ? space : H5Acreate2(writer->file, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
   bool good = attribute >= 0 && H5Awrite(attribute, type, value) >= 0;
+  failed(writer, !good);
   if (attribute >= 0) good = H5Aclose(attribute) >= 0 && good;
   if (space >= 0) H5Sclose(space);
   return good;
@@ -118,15 +127,15 @@ static hid_t utf8_string(size_t size) {
   return H5I_INVALID_HID;
 }
 
-static bool write_attributes(const struct shard_writer *writer) {
+static bool write_attributes(struct shard_writer *writer) {
   hid_t format = utf8_string(strlen(SHARD_FORMAT)), name = utf8_string(H5T_VARIABLE);
   const struct shard_shape *shape = &writer->shape;
-  bool good = format >= 0 && name >= 0 && write_attribute(writer->file, "format", format, 0, SHARD_FORMAT) &&
-              write_attribute(writer->file, "digest", H5T_NATIVE_UINT64, 0, &writer->digest);
+  bool good = format >= 0 && name >= 0 && write_attribute(writer, "format", format, 0, SHARD_FORMAT) &&
+              write_attribute(writer, "digest", H5T_NATIVE_UINT64, 0, &writer->digest);
   if (good && shape->class_name)
-    good = write_attribute(writer->file, "classes", name, (hsize_t)shape->classes, shape->class_name);
+    good = write_attribute(writer, "classes", name, (hsize_t)shape->classes, shape->class_name);
   else if (good)
-    good = write_attribute(writer->file, "classes", H5T_NATIVE_INT, 0, &shape->classes);
+    good = write_attribute(writer, "classes", H5T_NATIVE_INT, 0, &shape->classes);
   if (format >= 0) H5Tclose(format);
   if (name >= 0) H5Tclose(name);
   return good;
@@ -134,9 +143,9 @@ static bool write_attributes(const struct shard_writer *writer) {
 
 static bool close_file(struct shard_writer *writer) {
   bool good = true;
-  if (writer->images >= 0) good = H5Dclose(writer->images) >= 0 && good;
-  if (writer->labels >= 0) good = H5Dclose(writer->labels) >= 0 && good;
-  if (writer->file >= 0) good = H5Fclose(writer->file) >= 0 && good;
+  if (writer->images >= 0) good = !failed(writer, H5Dclose(writer->images) < 0) && good;
+  if (writer->labels >= 0) good = !failed(writer, H5Dclose(writer->labels) < 0) && good;
+  if (writer->file >= 0) good = !failed(writer, H5Fclose(writer->file) < 0) && good;
   writer->images = writer->labels = writer->file = H5I_INVALID_HID;
   return good;
 }
@@ -146,7 +155,7 @@ enum status shard_writer_finish(struct shard_writer *writer) {
     return RAISE(STATUS_INTERNAL, "%s: %lld of %lld rows written", writer->path, (long long)writer->written,
                  (long long)writer->count);
   if (!write_attributes(writer)) return refuse(writer, "attributes");
-  if (H5Fflush(writer->file, H5F_SCOPE_GLOBAL) < 0) return refuse(writer, "flush");
+  if (failed(writer, H5Fflush(writer->file, H5F_SCOPE_GLOBAL) < 0)) return refuse(writer, "flush");
   if (!close_file(writer)) return refuse(writer, "close");
   int file = open(writer->path, O_RDONLY | O_CLOEXEC);
   bool synced = file >= 0 && fsync(file) == 0;
