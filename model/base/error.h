@@ -38,12 +38,18 @@ void error_clear(void);
 /* Prints `error: …` and the details to `stream`, nothing if no error is recorded. */
 void error_print(FILE *stream);
 
-#define RAISE(status, ...) error_raise((status), __func__, __VA_ARGS__)
+/* `status` itself: lets an analyzer see that what was raised or traced stays a failure. */
+static inline enum status error_same(enum status status, enum status recorded) {
+  (void)recorded;
+  return status;
+}
+
+#define RAISE(status, ...) error_same((status), error_raise((status), __func__, __VA_ARGS__))
 
 #define TRY(call)                                                                                            \
   do {                                                                                                       \
     enum status try_status = (call);                                                                         \
-    if (try_status != STATUS_OK) return error_trace(try_status, __func__);                                   \
+    if (try_status != STATUS_OK) return error_same(try_status, error_trace(try_status, __func__));           \
   } while (0)
 
 /* For a function with a local `enum status status` and a label `out`. */
