@@ -1,0 +1,60 @@
+/* Sums and broadcasts between CPU ranks by MPI, on a duplicate of MPI_COMM_WORLD so that they cannot be mixed
+ * up with the host's own exchanges. */
+#include <mpi.h>
+#include <stdlib.h>
+
+#include "model/backend/cpu.h"
+
+struct comm_cpu {
+  MPI_Comm comm;
+};
+
+enum { CHUNK = 1 << 30 }; /* elements a call: MPI counts are ints */
+
+static enum status check(int result, const char *call) {
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  if (result == MPI_SUCCESS) return STATUS_OK;
+  MPI_Error_string(result, text, &length);
+  return RAISE(STATUS_COMM, "%s: %s", call, text);
+}
+
+enum status comm_cpu_open(const struct world *world, struct comm_cpu **comm) {
+  *comm = NULL;
+  if (world->size == 1) return STATUS_OK;
+  struct comm_cpu *made = malloc(sizeof *made);
+  if (!made) return RAISE(STATUS_INPUT, "out of memory");
+  enum status status = check(MPI_Comm_dup(MPI_COMM_WORLD, &made->comm), "MPI_Comm_dup");
+  if (status != STATUS_OK) {
+    free(made);
+    return status;
+  }
+  MPI_Comm_set_errhandler(made->comm, MPI_ERRORS_RETURN);
+  *comm = made;
+  return STATUS_OK;
+}
+
+void comm_cpu_close(struct comm_cpu *comm) {
+  if (!comm) return;
+  MPI_Comm_free(&comm->comm);
+  free(comm);
+}
+
+enum status comm_cpu_sum(struct comm_cpu *comm, float *data, int64_t count) {
+  if (!comm) return STATUS_OK;
+  for (int64_t done = 0; done < count; done += CHUNK) {
+    int part = (int)(count - done < CHUNK ? count - done : CHUNK);
+    TRY(check(MPI_Allreduce(MPI_IN_PLACE, data + done, part, MPI_FLOAT, MPI_SUM, comm->comm),
+              "MPI_Allreduce"));
+  }
+  return STATUS_OK;
+}
+
+enum status comm_cpu_broadcast(struct comm_cpu *comm, void *data, size_t bytes, int root) {
+  if (!comm) return STATUS_OK;
+  for (size_t done = 0; done < bytes; done += CHUNK) {
+    int part = (int)(bytes - done < CHUNK ? bytes - done : CHUNK);
+    TRY(check(MPI_Bcast((char *)data + done, part, MPI_BYTE, root, comm->comm), "MPI_Bcast"));
+  }
+  return STATUS_OK;
+}

@@ -1,0 +1,225 @@
+/* The CPU backend: oneDNN's engine and stream, this rank's threads, memory, and the table. Work is done when
+ * it is enqueued, so there is nothing to wait for. */
+#include "model/backend/cpu.h"
+
+#include <dnnl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+enum { ALIGNMENT = 256, HUGE_PAGE = 2 << 20 };
+
+/* ---- threads
+ * ----------------------------------------------------------------------------------------------------- */
+
+/* One rank's claim: the CPUs that it may run on, and its host. */
+struct claim {
+  cpu_set_t cpus;
+  int node;
+};
+
+/* This rank's share: the CPUs that it may run on, divided by the ranks of its host that may run on the same
+ * ones. */
+static enum status share_threads(const struct world *world, int *threads) {
+  enum status status = STATUS_OK;
+  struct claim mine, *all = calloc((size_t)world->size, sizeof *all);
+  int sharing = 0;
+  if (!all) return RAISE(STATUS_INPUT, "out of memory");
+  memset(&mine, 0, sizeof mine);
+  mine.node = world->node;
+  if (sched_getaffinity(0, sizeof mine.cpus, &mine.cpus) != 0) CPU_SET(0, &mine.cpus);
+  if (world->size > 1)
+    TRY_OUT(world_allgather(world, &mine, sizeof mine, all));
+  else
+    all[0] = mine;
+  for (int rank = 0; rank < world->size; rank++)
+    sharing += all[rank].node == mine.node && CPU_EQUAL(&all[rank].cpus, &mine.cpus);
+  *threads = CPU_COUNT(&mine.cpus) / (sharing > 0 ? sharing : 1);
+  if (*threads < 1) *threads = 1;
+out:
+  free(all);
+  return status;
+}
+
+/* ---- open and close
+ * ---------------------------------------------------------------------------------------------- */
+
+static enum status check_precision(enum precision precision) {
+  if (precision == PRECISION_TF32)
+    return RAISE(STATUS_INPUT, "--precision tf32 is not available on the CPU; use fp32");
+  dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
+  if (precision == PRECISION_BF16 && (isa & dnnl_cpu_isa_avx512_core_bf16) != dnnl_cpu_isa_avx512_core_bf16)
+    return RAISE(STATUS_INPUT,
+                 "--precision bf16 is not available on this CPU, which has no AVX512_BF16; use fp32");
+  return STATUS_OK;
+}
+
+static enum status open_dnnl(struct op_cpu_context *context) {
+  dnnl_status_t result = dnnl_engine_create(&context->engine, dnnl_cpu, 0);
+  if (result == dnnl_success)
+    result = dnnl_stream_create(&context->stream, context->engine, dnnl_stream_default_flags);
+  if (result != dnnl_success)
+    return RAISE(STATUS_INTERNAL, "oneDNN: no CPU engine or stream (status %d)", (int)result);
+  return STATUS_OK;
+}
+
+static void cpu_close(struct backend *backend) {
+  struct cpu_backend *cpu = cpu_backend(backend);
+  if (!cpu) return;
+  comm_cpu_close(cpu->comm);
+  if (cpu->context.stream) dnnl_stream_destroy(cpu->context.stream);
+  if (cpu->context.engine) dnnl_engine_destroy(cpu->context.engine);
+  free(cpu);
+}
+
+static enum status cpu_open(const struct world *world, const struct backend_options *options,
+                            struct backend **backend) {
+  enum status status = STATUS_OK;
+  const dnnl_version_t *version = dnnl_version();
+  TRY(check_precision(options->precision));
+  struct cpu_backend *cpu = calloc(1, sizeof *cpu);
+  if (!cpu) return RAISE(STATUS_INPUT, "out of memory");
+  struct op_cpu_context *context = &cpu->context;
+  cpu->base = (struct backend){.table = &backend_cpu, .world = world, .context = &context->base};
+  context->base = (struct op_context){
+      .compute = options->precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32,
+      .deterministic = options->deterministic,
+      .workspace_limit = options->workspace_limit > 0 ? options->workspace_limit : (size_t)1 << 30,
+  };
+  context->threads = options->threads;
+  if (context->threads < 1) TRY_OUT(share_threads(world, &context->threads));
+#ifdef _OPENMP
+  omp_set_num_threads(context->threads);
+  omp_set_dynamic(0);
+#endif
+  TRY_OUT(open_dnnl(context));
+  TRY_OUT(comm_cpu_open(world, &cpu->comm));
+  snprintf(cpu->base.description, sizeof cpu->base.description, "cpu: oneDNN %d.%d.%d, %d thread%s",
+           version->major, version->minor, version->patch, context->threads,
+           context->threads == 1 ? "" : "s");
+  *backend = &cpu->base;
+  cpu = NULL;
+out:
+  if (cpu) cpu_close(&cpu->base);
+  return status;
+}
+
+/* ---- memory
+ * ------------------------------------------------------------------------------------------------------ */
+
+static enum status cpu_alloc(struct backend *backend, size_t bytes, void **memory) {
+  size_t alignment = bytes >= HUGE_PAGE ? HUGE_PAGE : ALIGNMENT;
+  size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+  void *made = rounded < bytes ? NULL : aligned_alloc(alignment, rounded > 0 ? rounded : alignment);
+  (void)backend;
+  if (!made)
+    return RAISE(STATUS_INPUT, "out of memory: %.1f MB asked for; use a smaller --batch",
+                 (double)bytes / 1e6);
+  if (alignment == HUGE_PAGE) (void)madvise(made, rounded, MADV_HUGEPAGE); /* fewer TLB misses; only a hint */
+  memset(made, 0, rounded > 0 ? rounded : alignment);
+  *memory = made;
+  return STATUS_OK;
+}
+
+static void cpu_release(struct backend *backend, void *memory) {
+  (void)backend;
+  free(memory);
+}
+
+static enum status cpu_resident(struct backend *backend, const void *host, size_t bytes,
+                                const void **memory) {
+  (void)backend, (void)bytes;
+  *memory = host;
+  return STATUS_OK;
+}
+
+static void cpu_release_resident(struct backend *backend, const void *memory) {
+  (void)backend, (void)memory;
+}
+
+static enum status cpu_copy(struct backend *backend, void *destination, const void *source, size_t bytes) {
+  (void)backend;
+  if (bytes > 0) memcpy(destination, source, bytes);
+  return STATUS_OK;
+}
+
+static enum status cpu_zero(struct backend *backend, void *memory, size_t bytes) {
+  (void)backend;
+  if (bytes > 0) memset(memory, 0, bytes);
+  return STATUS_OK;
+}
+
+/* ---- order
+ * ------------------------------------------------------------------------------------------------------- */
+
+static enum status cpu_sync(struct backend *backend) {
+  (void)backend;
+  return STATUS_OK;
+}
+
+static enum status cpu_run(struct backend *backend, struct program **program, enum status (*body)(void *),
+                           void *argument, uint64_t *ticket) {
+  (void)program;
+  TRY(body(argument));
+  *ticket = ++cpu_backend(backend)->ticket;
+  return STATUS_OK;
+}
+
+static enum status cpu_wait(struct backend *backend, uint64_t ticket) {
+  (void)backend, (void)ticket;
+  return STATUS_OK;
+}
+
+static void cpu_program_destroy(struct backend *backend, struct program *program) {
+  (void)backend, (void)program;
+}
+
+static enum status cpu_allreduce(struct backend *backend, float *data, int64_t count) {
+  TRY(comm_cpu_sum(cpu_backend(backend)->comm, data, count));
+  return STATUS_OK;
+}
+
+static enum status cpu_broadcast(struct backend *backend, void *data, size_t bytes, int root) {
+  TRY(comm_cpu_broadcast(cpu_backend(backend)->comm, data, bytes, root));
+  return STATUS_OK;
+}
+
+const struct backend_table backend_cpu = {
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .alloc = cpu_alloc,
+    .release = cpu_release,
+    .alloc_host = cpu_alloc,
+    .release_host = cpu_release,
+    .resident = cpu_resident,
+    .release_resident = cpu_release_resident,
+    .upload = cpu_copy,
+    .download = cpu_copy,
+    .zero = cpu_zero,
+    .sync = cpu_sync,
+    .run = cpu_run,
+    .wait = cpu_wait,
+    .program_destroy = cpu_program_destroy,
+    .step_begin = cpu_step_begin,
+    .gather = cpu_gather,
+    .update = cpu_update,
+    .convert = cpu_convert,
+    .publish = cpu_publish,
+    .allreduce = cpu_allreduce,
+    .comm_join = cpu_sync,
+    .broadcast = cpu_broadcast,
+    .ops =
+        {
+#define OP(NAME, name)                                                                                       \
+  [OP_##NAME] = {name##_cpu_create, name##_cpu_forward, name##_cpu_backward, name##_cpu_destroy},
+#include "model/ops/ops.def"
+#undef OP
+        },
+};

@@ -1,0 +1,75 @@
+/* The three products of a layer with weights; see filter_cpu.h. */
+#include "model/ops/filter_cpu.h"
+
+#include <stdlib.h>
+
+struct filter_cpu {
+  struct product_cpu *forward, *data, *weights;
+  int64_t in_count;
+  size_t product_bytes; /* of workspace, before the part that holds a gradient that is to be added */
+};
+
+enum status filter_cpu_create(const struct op_cpu_context *context, const struct product_cpu_shape *shape,
+                              bool training, struct filter_cpu **filter, size_t *workspace) {
+  enum status status = STATUS_OK;
+  struct filter_cpu *made = calloc(1, sizeof *made);
+  if (!made) return RAISE(STATUS_INPUT, "out of memory");
+  made->in_count = shape->batch * shape->in_c * (shape->matrix ? 1 : shape->in_h * shape->in_w);
+  size_t bytes = 0;
+  TRY_OUT(product_cpu_create(context, shape, training ? PRODUCT_FORWARD : PRODUCT_INFERENCE, &made->forward,
+                             &bytes));
+  if (training) {
+    TRY_OUT(product_cpu_create(context, shape, PRODUCT_DATA, &made->data, &bytes));
+    TRY_OUT(product_cpu_create(context, shape, PRODUCT_WEIGHTS, &made->weights, &bytes));
+    made->product_bytes = op_cpu_align(bytes);
+    bytes = made->product_bytes + (size_t)made->in_count * dtype_bytes(context->base.compute);
+  }
+  if (bytes > *workspace) *workspace = bytes;
+  *filter = made;
+  made = NULL;
+out:
+  filter_cpu_destroy(made);
+  return status;
+}
+
+void filter_cpu_destroy(struct filter_cpu *filter) {
+  if (!filter) return;
+  product_cpu_destroy(filter->forward);
+  product_cpu_destroy(filter->data);
+  product_cpu_destroy(filter->weights);
+  free(filter);
+}
+
+enum status filter_cpu_forward(const struct op_cpu_context *context, const struct filter_cpu *filter,
+                               const void *in, const void *weight, const float *bias, void *out,
+                               void *workspace) {
+  struct product_cpu_io io = {.in = in, .weight = weight, .bias = bias, .out = out};
+  TRY(product_cpu_run(context, filter->forward, &io, workspace));
+  return STATUS_OK;
+}
+
+enum status filter_cpu_backward(const struct op_cpu_context *context, const struct filter_cpu *filter,
+                                const struct filter_cpu_backward *io, void *workspace) {
+  struct product_cpu_io weights = {
+      .in = io->in, .weight = io->d_weight, .bias = io->d_bias, .out = io->d_out};
+  TRY(product_cpu_run(context, filter->weights, &weights, workspace));
+  if (!io->d_in) return STATUS_OK;
+  void *d_in = io->d_in_add ? (char *)workspace + filter->product_bytes : io->d_in;
+  struct product_cpu_io data = {.in = d_in, .weight = io->weight, .out = io->d_out};
+  TRY(product_cpu_run(context, filter->data, &data, workspace));
+  if (io->d_in_add) op_cpu_add(context, io->d_in, d_in, io->d_in, filter->in_count);
+  return STATUS_OK;
+}
+
+struct product_cpu_shape filter_cpu_convolution(const struct op_desc *desc,
+                                                const struct op_signature *signature,
+                                                const struct conv2d_attr *conv) {
+  const int64_t *in = desc->in[0].dim, *out = signature->out.dim;
+  return (struct product_cpu_shape){.batch = in[0],
+                                    .in_h = in[1],
+                                    .in_w = in[2],
+                                    .in_c = in[3],
+                                    .out_h = out[1],
+                                    .out_w = out[2],
+                                    .conv = *conv};
+}

@@ -1,0 +1,33 @@
+/* The three products of a layer with weights (forward, gradient of its input, gradient of its weights),
+ * shared by conv2d, conv_bn and linear. */
+#ifndef CONVOY_MODEL_OPS_FILTER_CPU_H
+#define CONVOY_MODEL_OPS_FILTER_CPU_H
+
+#include "model/ops/product_cpu.h"
+
+struct filter_cpu;
+
+/* *workspace is raised to what the calls below need. */
+enum status filter_cpu_create(const struct op_cpu_context *context, const struct product_cpu_shape *shape,
+                              bool training, struct filter_cpu **filter, size_t *workspace);
+void filter_cpu_destroy(struct filter_cpu *filter); /* NULL: nothing */
+
+enum status filter_cpu_forward(const struct op_cpu_context *context, const struct filter_cpu *filter,
+                               const void *in, const void *weight, const float *bias, void *out,
+                               void *workspace);
+
+struct filter_cpu_backward {
+  const void *in, *weight, *d_out;
+  float *d_weight, *d_bias; /* d_bias NULL without a bias */
+  void *d_in;               /* NULL: not wanted */
+  bool d_in_add;
+};
+enum status filter_cpu_backward(const struct op_cpu_context *context, const struct filter_cpu *filter,
+                                const struct filter_cpu_backward *io, void *workspace);
+
+/* The shape of a convolution of desc's first input. */
+struct product_cpu_shape filter_cpu_convolution(const struct op_desc *desc,
+                                                const struct op_signature *signature,
+                                                const struct conv2d_attr *conv);
+
+#endif
