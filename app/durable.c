@@ -78,9 +78,8 @@ enum status durable_write(const char *path, const struct durable_part *parts, in
   if (close(fd) != 0 && !failed) failed = errno;
   if (!failed && rename(temporary, path) != 0) failed = errno;
   if (failed) {
-    enum status status = cannot_write(path, failed, needed);
-    unlink(temporary);
-    return status;
+    unlink(temporary); /* before the free space is asked */
+    return cannot_write(path, failed, needed);
   }
   folder_of(path, folder);
   return durable_sync_folder(folder);
