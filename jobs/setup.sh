@@ -80,9 +80,8 @@ build_convoy() {
   cmake --build "$folder" --target "$target" </dev/null || die 1 "the build failed (above)"
 }
 
-# Open MPI refuses root unless told; more ranks than cores are allowed; quiet where there is no ssh.
+# Open MPI refuses root unless told; more ranks than cores are allowed.
 if [ "$(id -u)" = 0 ]; then
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
 export OMPI_MCA_rmaps_base_oversubscribe=1
-command -v ssh >/dev/null || export OMPI_MCA_plm_rsh_agent=sh
