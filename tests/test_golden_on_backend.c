@@ -169,6 +169,8 @@ static void run_open(const struct golden_case *c, struct run *run) {
   must(graph_fuse(run->graph));
   net_options.train_batch[0] = c->batch;
   net_options.eval_batch[0] = EVAL_COUNT;
+  net_options.plan_samples = count;
+  net_options.plan_steps = STEPS;
   must(net_create(run->backend, run->graph, &net_options, &run->net));
 
   run->images = malloc((size_t)count * SIDE * SIDE * CHANNELS);
