@@ -75,8 +75,9 @@ static void train(struct fixture *f, int first, int batch, int steps, int taken,
   struct sample list[IMAGES] = {{0}};
   struct step_row rows[IMAGES];
   for (int i = 0; i < steps * batch; i++)
-    list[i] = (struct sample){
-        .index = (uint32_t)((first + i) % IMAGES), .flip = (uint8_t)(i % 2), .shift_x = (int8_t)(i % 3)};
+    list[i] = (struct sample){.index = (uint32_t)((first + i) % IMAGES),
+                              .flip = (uint8_t)((first + i) % 2),
+                              .shift_x = (int8_t)((first + i) % 3)};
   for (int s = 0; s < steps; s++) {
     double t = s + 1;
     rows[s] = (struct step_row){
