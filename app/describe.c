@@ -1,0 +1,117 @@
+/* run.json: what ran, with what, where, and how it ended. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "app/train.h"
+
+enum { MAX_VALUES = 64 };
+
+/* An option's value in its own type. */
+static struct runlog_value option_value(const struct option_row *row, const struct train_options *options,
+                                        char text[OPTION_TEXT]) {
+  const void *field = (const char *)options + row->offset;
+  switch (row->type) {
+  case OPTION_FLAG:
+    return runlog_bool(row->name, *(const bool *)field);
+  case OPTION_INTEGER:
+    return runlog_integer(row->name, *(const int64_t *)field);
+  case OPTION_REAL:
+    return runlog_real(row->name, *(const double *)field);
+  case OPTION_TRIPLE: {
+    const struct option_triple *triple = field;
+    return triple->count ? runlog_reals(row->name, triple->value, triple->count)
+                         : runlog_text(row->name, NULL);
+  }
+  case OPTION_TEXT_VALUE: {
+    const char *value = field;
+    return runlog_text(row->name, value[0] ? value : NULL);
+  }
+  case OPTION_CHOICE:
+    return runlog_text(row->name, options_text(row, options, text, OPTION_TEXT));
+  }
+  return runlog_text(row->name, NULL);
+}
+
+static int option_values(const struct train_options *options, struct runlog_value values[MAX_VALUES],
+                         char text[MAX_VALUES][32]) {
+  int count = 0;
+  for (int i = 0; i < train_table.count && count < MAX_VALUES; i++) {
+    const struct option_row *row = &train_table.rows[i];
+    if (row->flags & OPTION_UNAVAILABLE) continue;
+    char buffer[OPTION_TEXT];
+    values[count] = option_value(row, options, buffer);
+    if (row->type == OPTION_CHOICE) {
+      snprintf(text[count], sizeof text[count], "%.31s", buffer);
+      values[count].text = text[count];
+    }
+    count++;
+  }
+  return count;
+}
+
+enum status describe_run(const struct train *train) {
+  const struct session *session = &train->session;
+  const struct dataset *d = session->dataset;
+  const struct world *world = train->world;
+  const struct trainer *t = &train->trainer;
+  struct runlog_value options[MAX_VALUES];
+  char text[MAX_VALUES][32], library[160], digest[32], plan[512];
+  int option_count = option_values(&train->options, options, text);
+  world_library(library, sizeof library);
+  snprintf(digest, sizeof digest, "%016" PRIx64, d->digest);
+  net_describe(session->net, plan, sizeof plan);
+  double mean[4], std[4];
+  for (int c = 0; c < 4; c++) {
+    mean[c] = (double)train->plan.mean[c];
+    std[c] = (double)train->plan.std[c];
+  }
+  const char *names[DATASET_MAX_CLASSES];
+  for (int i = 0; i < d->classes && d->class_name; i++) names[i] = d->class_name[i];
+  const struct runlog_value versions[] = {runlog_text("convoy", CONVOY_VERSION), runlog_text("mpi", library),
+                                          runlog_text("device", session->backend->description)};
+  const struct runlog_value place[] = {
+      runlog_integer("ranks", world->size), runlog_integer("hosts", world->nodes),
+      runlog_text("host", world->host), runlog_text("backend", session->backend->table->name)};
+  const struct runlog_value data[] = {runlog_text("digest", digest),
+                                      runlog_integer("training_images", d->train.count),
+                                      runlog_integer("test_images", d->test.count),
+                                      runlog_integer("height", d->height),
+                                      runlog_integer("width", d->width),
+                                      runlog_integer("channels", d->channels),
+                                      runlog_integer("classes", d->classes),
+                                      runlog_texts("class_names", names, d->class_name ? d->classes : 0),
+                                      runlog_reals("mean", mean, d->channels),
+                                      runlog_reals("std", std, d->channels)};
+  const struct runlog_value model[] = {runlog_text("name", train->options.model),
+                                       runlog_integer("parameters", graph_parameter_count(session->graph)),
+                                       runlog_integer("ops", session->graph->node_count),
+                                       runlog_text("plan", plan)};
+  const struct runlog_value steps[] = {
+      runlog_integer("first_step", t->at.step), runlog_integer("steps_an_epoch", t->epoch_steps),
+      runlog_integer("last_step", t->last_step), runlog_real("lr", t->schedule.lr)};
+#define SECTION(name, values)                                                                                \
+  { name, values, (int)(sizeof(values) / sizeof *(values)) }
+  const struct runlog_section sections[] = {{"options", options, option_count},
+                                            SECTION("versions", versions),
+                                            SECTION("world", place),
+                                            SECTION("data", data),
+                                            SECTION("model", model),
+                                            SECTION("steps", steps)};
+#undef SECTION
+  return runlog_describe(train->runlog, sections, sizeof sections / sizeof *sections);
+}
+
+enum status describe_end(const struct train *train, const char *ending) {
+  const struct trainer *t = &train->trainer;
+  const struct evaluation *tested = &t->tested;
+  double samples = (double)tested->samples;
+  const struct runlog_value result[] = {
+      runlog_integer("step", t->at.step),
+      runlog_integer("epochs", t->at.epoch),
+      runlog_real("seconds", t->at.seconds),
+      runlog_real("test_loss", tested->samples ? tested->loss : NAN),
+      runlog_real("test_accuracy", tested->samples ? (double)tested->correct / samples : NAN),
+      runlog_real("best_test_accuracy", t->at.best_accuracy >= 0 ? t->at.best_accuracy : NAN)};
+  return runlog_finish(train->runlog, ending, result, sizeof result / sizeof *result);
+}

@@ -1,0 +1,100 @@
+/* The program: finds the command, starts the ranks, runs it, reports its error, ends the ranks with its
+ * status. */
+#include <stdio.h>
+#include <string.h>
+
+#include "app/data_command.h"
+#include "app/evaluate.h"
+#include "app/options.h"
+#include "app/train.h"
+#include "model/base/log.h"
+#include "model/base/nearest.h"
+
+struct command {
+  const char *name, *summary;
+  /* argv[0] is the command's name. Collective: all ranks return the same status, see world_agreed. */
+  enum status (*run)(int argc, char **argv, const struct world *world);
+};
+
+static const struct command commands[] = {
+    {"train", "train a model; the main job", train_command},
+    {"eval", "accuracy and loss of a checkpoint on the test shards", eval_command},
+    {"data", "make, check and describe shards", data_command},
+};
+enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
+
+static const char *command_name(const void *table, int index) {
+  return ((const struct command *)table)[index].name;
+}
+
+static const struct command *find_command(const char *name) {
+  for (int i = 0; i < COMMAND_COUNT; i++)
+    if (strcmp(commands[i].name, name) == 0) return &commands[i];
+  return NULL;
+}
+
+static int print_help(void) {
+  printf("usage: convoy COMMAND [options]\n\nTrains convolutional networks by MPI, one rank a GPU or a share "
+         "of the CPU.\n\n");
+  for (int i = 0; i < COMMAND_COUNT; i++) printf("  %-8s%s\n", commands[i].name, commands[i].summary);
+  printf("\n'convoy COMMAND --help' lists a command's options; 'convoy --version' the versions.\n");
+  return STATUS_OK;
+}
+
+static int print_version(void) {
+  char library[160];
+  world_library(library, sizeof library);
+  printf("convoy %s\nbackends:", CONVOY_VERSION);
+#ifdef CONVOY_CPU
+  printf(" cpu");
+#endif
+#ifdef CONVOY_CUDA
+  printf(" cuda");
+#endif
+  printf("\nmpi: %s\n", library);
+  return STATUS_OK;
+}
+
+static enum status refuse(int argc, char **argv) {
+  if (argc < 2) return RAISE(STATUS_INPUT, "no command; expected one of those that 'convoy --help' lists");
+  int nearest = nearest_name(argv[1], commands, COMMAND_COUNT, command_name);
+  return RAISE(STATUS_INPUT, "unknown command '%s'; did you mean '%s'? 'convoy --help' lists all", argv[1],
+               commands[nearest].name);
+}
+
+/* Runs the command on all ranks and returns the exit code. */
+static int run(int argc, char **argv) {
+  struct world world;
+  enum status status = world_open(&world);
+  if (status != STATUS_OK) {
+    error_print(stderr);
+    return (int)status;
+  }
+  log_open(world.rank, world.host, false);
+  const struct command *command = argc < 2 ? NULL : find_command(argv[1]);
+  if (command)
+    status = command->run(argc - 1, argv + 1, &world);
+  else
+    status = world_agree(&world, refuse(argc, argv));
+  if (status == STATUS_OK && (fflush(stdout) != 0 || ferror(stdout)))
+    status = RAISE(STATUS_STORAGE, "cannot write to standard output");
+  else if (status != STATUS_OK)
+    fflush(stdout);
+  if (status != STATUS_OK) error_print(stderr);
+  if (!world_agreed(&world, status)) world_abort(&world, (int)status);
+  world_close(&world);
+  return (int)status;
+}
+
+int main(int argc, char **argv) {
+  if (argc > 1 &&
+      (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0))
+    return print_help();
+  if (argc > 1 && strcmp(argv[1], "--version") == 0) return print_version();
+  if (argc > 2 && options_help_wanted(argc - 1, argv + 1)) {
+    if (strcmp(argv[1], "train") == 0) return options_help(&train_table, stdout), STATUS_OK;
+    if (strcmp(argv[1], "eval") == 0) return eval_help(), STATUS_OK;
+    if (strcmp(argv[1], "data") == 0) return (int)data_command(argc - 1, argv + 1, NULL);
+  }
+  return run(argc, argv);
+}

@@ -1,0 +1,102 @@
+/* The record of a run in its checkpoints; see record.h. */
+#include "app/record.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/base/log.h"
+
+static char *add(struct record *record, const char *name) {
+  assert(record->count < RECORD_MAX);
+  char *value = record->value[record->count];
+  record->option[record->count++] = (struct checkpoint_option){.name = name, .value = value};
+  return value;
+}
+
+static void add_channels(struct record *record, const char *name, const float *number, int channels) {
+  char *value = add(record, name);
+  size_t used = 0;
+  for (int c = 0; c < channels && c < 4; c++)
+    used += (size_t)snprintf(value + used, RECORD_VALUE - used, "%s%.9g", c ? "," : "", (double)number[c]);
+}
+
+/* One name a line. */
+static char *join_names(const struct dataset *dataset) {
+  size_t capacity = (size_t)dataset->classes * (DATASET_CLASS_NAME + 1) + 1, used = 0;
+  char *text = calloc(1, capacity);
+  for (int i = 0; text && dataset->class_name && i < dataset->classes; i++)
+    used += (size_t)snprintf(text + used, capacity - used, "%s%s", i ? "\n" : "", dataset->class_name[i]);
+  return text;
+}
+
+static bool is_strict(const char *name) {
+  static const char *const names[] = {"model", "seed", "batch", "optimizer"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strcmp(names[i], name) == 0) return true;
+  return false;
+}
+
+static void add_options(struct record *record, const struct train_options *options, bool strict) {
+  for (int i = 0; i < train_table.count; i++) {
+    const struct option_row *row = &train_table.rows[i];
+    if (!(row->flags & OPTION_RESULT) || is_strict(row->name) != strict) continue;
+    if (strcmp(row->name, "model") == 0)
+      record->option[record->count++] = (struct checkpoint_option){"model", record->model};
+    else
+      options_text(row, options, add(record, row->name), RECORD_VALUE);
+  }
+}
+
+enum status record_create(const struct train_options *options, const struct dataset *dataset,
+                          const float mean[4], const float std[4], struct record *record) {
+  *record = (struct record){0};
+  record->model = strdup(options->model);
+  record->class_names = join_names(dataset);
+  if (!record->model || !record->class_names) {
+    record_destroy(record);
+    return RAISE(STATUS_INTERNAL, "no memory for the run's record");
+  }
+  add_options(record, options, true);
+  snprintf(add(record, "classes"), RECORD_VALUE, "%d", dataset->classes);
+  snprintf(add(record, "image"), RECORD_VALUE, "%dx%dx%d", dataset->height, dataset->width,
+           dataset->channels);
+  snprintf(add(record, "data-digest"), RECORD_VALUE, "%016" PRIx64, dataset->digest);
+  record->strict = record->count;
+  add_options(record, options, false);
+  add_channels(record, "mean", mean, dataset->channels);
+  add_channels(record, "std", std, dataset->channels);
+  record->option[record->count++] = (struct checkpoint_option){"class-names", record->class_names};
+  return STATUS_OK;
+}
+
+void record_destroy(struct record *record) {
+  free(record->model);
+  free(record->class_names);
+  record->model = record->class_names = NULL;
+}
+
+enum status record_compare(const struct record *record, const struct checkpoint *checkpoint) {
+  TRY(checkpoint_compare(checkpoint, record->option, record->strict));
+  for (int i = record->strict; i < record->count; i++) {
+    const struct checkpoint_option *now = &record->option[i];
+    const char *then = checkpoint_option(checkpoint, now->name);
+    if (!then || strcmp(then, now->value) == 0) continue;
+    if (strcmp(now->name, "epochs") == 0 || strcmp(now->name, "class-names") == 0) continue;
+    log_warning("resuming with %s %s; the checkpoint's was %s", now->name, now->value, then);
+  }
+  return STATUS_OK;
+}
+
+int record_numbers(const char *text, float out[4]) {
+  int count = 0;
+  while (text && count < 4) {
+    char *end;
+    out[count] = strtof(text, &end);
+    if (end == text || (*end != '\0' && *end != ',')) return 0;
+    count++;
+    text = *end == ',' ? end + 1 : NULL;
+  }
+  return text ? 0 : count;
+}

@@ -1,0 +1,290 @@
+/* `convoy train`: checks everything, then resumes or starts, trains, and ends the run's files. Nothing is
+ * written before all that can be refused was refused. */
+#include "app/train.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "app/signals.h"
+#include "model/base/log.h"
+
+static enum runlog_mode mode_of(const struct train_options *options) {
+  if (options->resume) return RUNLOG_RESUME;
+  return options->overwrite ? RUNLOG_OVERWRITE : RUNLOG_NEW;
+}
+
+static enum status check_ranks(const struct train *train) {
+  const struct train_options *o = &train->options;
+  if (o->expect_ranks > 0 && o->expect_ranks != train->world->size)
+    return RAISE(STATUS_INPUT, "found %d ranks; --expect-ranks says %" PRId64 "; check the launcher",
+                 train->world->size, o->expect_ranks);
+  return STATUS_OK;
+}
+
+/* Ends the run early, before its first step, if a signal came to any rank. */
+static enum status check_signals(const struct train *train) {
+  int64_t wanted = signals_stop_wanted();
+  TRY(world_max_i64(train->world, &wanted, 1));
+  return wanted ? world_agree(train->world, STATUS_STOPPED) : STATUS_OK;
+}
+
+/* ---- the plan ---- */
+
+/* Per channel: as given, or as measured. */
+static enum status choose_channels(const char *name, const struct option_triple *given,
+                                   const double *measured, const struct dataset *dataset, float out[4]) {
+  if (given->count == 3 && dataset->channels != 3)
+    return RAISE(STATUS_INPUT, "--%s has 3 numbers, but the images have %d channel", name, dataset->channels);
+  for (int c = 0; c < 4; c++)
+    out[c] = (float)(given->count == 0 ? measured[c] : given->value[given->count == 3 && c < 3 ? c : 0]);
+  return STATUS_OK;
+}
+
+static enum status plan_normalisation(struct train *train) {
+  const struct dataset *d = train->session.dataset;
+  TRY(choose_channels("mean", &train->options.mean, d->mean, d, train->plan.mean));
+  TRY(choose_channels("std", &train->options.std, d->std, d, train->plan.std));
+  for (int c = 0; c < d->channels; c++)
+    if (!(train->plan.std[c] > 0))
+      return RAISE(STATUS_INPUT, "all training images have the same value in channel %d; give --std", c);
+  return STATUS_OK;
+}
+
+static enum status plan_sampler(struct train *train) {
+  const struct train_options *o = &train->options;
+  const struct dataset *d = train->session.dataset;
+  bool crop = o->augment == AUGMENT_CROP || o->augment == AUGMENT_FLIP_CROP;
+  if (crop && (o->crop_pad >= d->height || o->crop_pad >= d->width))
+    return RAISE(STATUS_INPUT, "--crop-pad is %" PRId64 "; expected less than the images' size, %dx%d",
+                 o->crop_pad, d->height, d->width);
+  train->trainer.sampler =
+      (struct sampler){.seed = (uint64_t)o->seed,
+                       .count = d->train.count,
+                       .global_batch = o->batch < d->train.count ? o->batch : d->train.count,
+                       .flip = o->augment == AUGMENT_FLIP || o->augment == AUGMENT_FLIP_CROP,
+                       .crop = crop ? (int)o->crop_pad : 0};
+  if (o->batch > d->train.count)
+    log_warning("--batch %" PRId64 " is more than the %" PRId64
+                " training images: each step takes all of them",
+                o->batch, d->train.count);
+  return STATUS_OK;
+}
+
+static void plan_net(struct train *train) {
+  const struct train_options *o = &train->options;
+  const struct sampler *sampler = &train->trainer.sampler;
+  const struct world *world = train->world;
+  struct net_options *net = &train->plan.net;
+  *net = (struct net_options){.optimizer = (enum optimizer_kind)o->optimizer,
+                              .momentum = (float)o->momentum,
+                              .beta1 = (float)o->beta1,
+                              .beta2 = (float)o->beta2,
+                              .epsilon = (float)o->epsilon,
+                              .weight_decay = (float)o->weight_decay,
+                              .nesterov = o->nesterov,
+                              .label_smoothing = (float)o->label_smoothing,
+                              .plan_samples = sampler_rank_count(sampler, 0, world->rank, world->size),
+                              .plan_steps = sampler_steps(sampler)};
+  int64_t first, part;
+  sampler_part(sampler_step_count(sampler, 0), world->rank, world->size, &first, &part);
+  session_add_batch(net->train_batch, part);
+  int64_t usual = part < 100 ? 100 : part > 1000 ? 1000 : part;
+  train->plan.eval_batch = o->eval_batch > 0 ? o->eval_batch : usual;
+  sampler_part(sampler_step_count(sampler, net->plan_steps - 1), world->rank, world->size, &first, &part);
+  session_add_batch(net->train_batch, part);
+}
+
+static void plan_schedule(struct train *train) {
+  const struct train_options *o = &train->options;
+  train->rate_factor = schedule_factor((enum schedule_scale)o->scale_lr, o->batch, o->base_batch);
+  train->trainer.schedule =
+      (struct schedule){.kind = (enum schedule_kind)o->schedule,
+                        .lr = o->lr * train->rate_factor,
+                        .warmup_steps = o->warmup_steps,
+                        .total_steps = o->epochs * sampler_steps(&train->trainer.sampler)};
+}
+
+static enum status make_plan(struct train *train) {
+  const struct train_options *o = &train->options;
+  TRY(plan_normalisation(train));
+  TRY(plan_sampler(train));
+  plan_net(train);
+  plan_schedule(train);
+  train->plan.model = o->model;
+  train->plan.backend = backend_choices[o->backend];
+  train->plan.fuse = o->fuse == 1;
+  train->plan.device = (struct backend_options){.precision = (enum precision)o->precision,
+                                                .deterministic = o->deterministic,
+                                                .threads = (int)o->threads,
+                                                .init_timeout_seconds = (int)o->init_timeout};
+  if (o->warmup_steps > train->trainer.schedule.total_steps)
+    return RAISE(STATUS_INPUT, "--warmup-steps is %" PRId64 "; expected at most the run's %" PRId64 " steps",
+                 o->warmup_steps, train->trainer.schedule.total_steps);
+  return record_create(o, train->session.dataset, train->plan.mean, train->plan.std, &train->record);
+}
+
+/* All that a run needs; refuses what can be refused without a look at checkpoints. */
+static enum status prepare(struct train *train) {
+  const struct world *world = train->world;
+  const struct train_options *o = &train->options;
+  TRY(world_agree(world, check_ranks(train)));
+  TRY(world_agree(world, world->rank == 0 ? runlog_check(o->out, mode_of(o)) : STATUS_OK));
+  TRY(session_open(world, o->data, DATASET_TRAIN, &train->session));
+  TRY(check_signals(train));
+  TRY(world_agree(world, make_plan(train)));
+  TRY(session_start(&train->session, &train->plan));
+  TRY(check_signals(train));
+  return banner_print(train);
+}
+
+/* ---- start or resume ---- */
+
+/* A run keeps `keep` checkpoints, writes one more, and best.h5 may be of an older step. */
+static enum status check_space(const struct train *train, const char *folder) {
+  int64_t need = checkpoint_estimate(train->snapshot.items, train->snapshot.item_count), free_bytes;
+  TRY(checkpoint_free_space(folder, &free_bytes));
+  if (free_bytes < 2 * need)
+    return RAISE(STATUS_STORAGE,
+                 "%s has %.1f MB free; two checkpoints need %.1f MB; free some or choose another --out",
+                 folder, (double)free_bytes * 1e-6, (double)(2 * need) * 1e-6);
+  int64_t all = (train->options.keep + 2) * need;
+  if (train->options.keep > 0 && free_bytes < all)
+    log_warning("%s has %.1f MB free; --keep %" PRId64 " may need %.1f MB", folder, (double)free_bytes * 1e-6,
+                train->options.keep, (double)all * 1e-6);
+  return STATUS_OK;
+}
+
+/* Rank 0, --check: whether the newest checkpoint could be continued. */
+static enum status check_resume(const struct train *train) {
+  char folder[OPTION_TEXT + 16];
+  struct checkpoint *checkpoint = NULL;
+  snprintf(folder, sizeof folder, "%s/checkpoints", train->options.out);
+  TRY(checkpoint_newest(folder, &checkpoint));
+  if (!checkpoint) return STATUS_OK;
+  enum status status = record_compare(&train->record, checkpoint);
+  if (status == STATUS_OK) log_info("would resume: %s", checkpoint_name(checkpoint));
+  checkpoint_close(checkpoint);
+  return status;
+}
+
+/* Rank 0: opens the run's folder and, on --resume, the checkpoint to continue from. */
+static enum status open_run(struct train *train) {
+  const struct train_options *o = &train->options;
+  TRY(snapshot_create(train->session.net, (enum optimizer_kind)o->optimizer, true, &train->snapshot));
+  TRY(runlog_open(o->out, mode_of(o), &train->runlog));
+  const char *folder = runlog_checkpoints(train->runlog);
+  if (o->resume) TRY(checkpoint_newest(folder, &train->checkpoint));
+  if (train->checkpoint) TRY(record_compare(&train->record, train->checkpoint));
+  TRY(check_space(train, folder));
+  if (!train->checkpoint) return STATUS_OK;
+  train->trainer.at = *checkpoint_progress(train->checkpoint);
+  return checkpoint_read(train->checkpoint, train->snapshot.items, train->snapshot.item_count);
+}
+
+static bool is_complete(const struct train *train) {
+  const struct trainer *t = &train->trainer;
+  return t->at.step > 0 && t->at.step >= t->last_step && t->at.position != t->epoch_steps;
+}
+
+/* Rank 0: cuts the logs to where the run stands and says so. */
+static enum status start_files(struct train *train) {
+  const struct checkpoint_progress *at = &train->trainer.at;
+  if (train->checkpoint)
+    log_info("resuming: %s, step %" PRId64 " of %" PRId64, checkpoint_name(train->checkpoint), at->step,
+             train->trainer.last_step);
+  else if (train->options.resume)
+    log_info("no checkpoint in %s yet: starting from step 0", train->options.out);
+  TRY(runlog_start(train->runlog, at->step, at->epoch));
+  TRY(describe_run(train));
+  train->described = true;
+  return STATUS_OK;
+}
+
+/* The parameters of step `at.step` on every rank. */
+static enum status load_state(struct train *train) {
+  const struct world *world = train->world;
+  struct net *net = train->session.net;
+  enum status status = STATUS_OK;
+  if (train->trainer.at.step == 0)
+    status = net_init(net, (uint64_t)train->options.seed);
+  else if (world->rank == 0)
+    status = snapshot_put(&train->snapshot);
+  TRY(world_agree(world, status));
+  return net_broadcast(net);
+}
+
+static enum status start_trainer(struct train *train) {
+  struct trainer *t = &train->trainer;
+  t->options = &train->options;
+  t->session = &train->session;
+  t->record = &train->record;
+  t->snapshot = &train->snapshot;
+  t->runlog = train->runlog;
+  t->at.complete = false;
+  t->at.seed = (uint64_t)train->options.seed;
+  return trainer_create(t);
+}
+
+static enum status execute(struct train *train, bool *done) {
+  const struct world *world = train->world;
+  bool first = world->rank == 0;
+  train->trainer.at = (struct checkpoint_progress){.best_accuracy = -1};
+  *done = train->options.check;
+  if (*done) {
+    TRY(world_agree(world, first && train->options.resume ? check_resume(train) : STATUS_OK));
+    log_info("checked: nothing was trained or written");
+    return STATUS_OK;
+  }
+  TRY(world_agree(world, first ? open_run(train) : STATUS_OK));
+  TRY(world_broadcast(world, &train->trainer.at, sizeof train->trainer.at, 0));
+  TRY(world_agree(world, start_trainer(train)));
+  if (is_complete(train)) {
+    log_info("already complete: %s is at step %" PRId64, train->options.out, train->trainer.at.step);
+    *done = true;
+    return STATUS_OK;
+  }
+  TRY(load_state(train));
+  TRY(world_agree(world, first ? start_files(train) : STATUS_OK));
+  return trainer_run(&train->trainer);
+}
+
+/* Rank 0: the last words and run.json's. A failure keeps its own record. */
+static enum status end_run(struct train *train, enum status status) {
+  if (!train->described) return status;
+  const struct trainer *t = &train->trainer;
+  if (status == STATUS_STOPPED) {
+    log_info("stopped by a signal at step %" PRId64 "; the same command with --resume continues", t->at.step);
+    enum status written = describe_end(train, "stopped");
+    return written == STATUS_OK ? status : written;
+  }
+  if (status != STATUS_OK) {
+    describe_end(train, "failed");
+    return status;
+  }
+  log_info("done: step %" PRId64 "%s in %.1f s of training; %s", t->at.step,
+           t->at.complete ? "" : " (of --steps; a larger one continues)", t->at.seconds, train->options.out);
+  return describe_end(train, t->at.complete ? "complete" : "stopped");
+}
+
+enum status train_command(int argc, char **argv, const struct world *world) {
+  struct train train = {.world = world};
+  TRY(world_agree(world, train_options_parse(argc, argv, &train.options)));
+  log_open(world->rank, world->host, train.options.quiet);
+  if (world->rank == 0) TRY(train_options_warn(&train.options));
+  signals_install();
+  bool done = false;
+  enum status status = prepare(&train);
+  if (status == STATUS_OK) status = execute(&train, &done);
+  progress_close(&train.trainer.view);
+  if (!done) {
+    enum status ended = end_run(&train, status);
+    if (world_agreed(world, status)) status = world_agree(world, ended);
+  }
+  trainer_destroy(&train.trainer);
+  checkpoint_close(train.checkpoint);
+  runlog_close(train.runlog);
+  snapshot_destroy(&train.snapshot);
+  record_destroy(&train.record);
+  session_close(&train.session, status);
+  return status;
+}

@@ -1,0 +1,32 @@
+/* `convoy train`: one run from its options to its last checkpoint. */
+#ifndef CONVOY_APP_TRAIN_H
+#define CONVOY_APP_TRAIN_H
+
+#include "app/trainer.h"
+
+enum status train_command(int argc, char **argv, const struct world *world);
+
+/* Everything that one run has, for the files that make up `convoy train`. */
+struct train {
+  struct train_options options;
+  const struct world *world;
+  struct session session;
+  struct session_plan plan;
+  double rate_factor; /* of --lr, by --scale-lr */
+  struct record record;
+  struct snapshot snapshot;      /* rank 0 */
+  struct runlog *runlog;         /* rank 0 */
+  struct checkpoint *checkpoint; /* rank 0: resumed from it; NULL: a new run */
+  bool described;                /* rank 0: run.json is this run's */
+  struct trainer trainer;
+};
+
+/* banner.c: says on stdout what will run where. Collective. */
+enum status banner_print(const struct train *train);
+
+/* describe.c: writes run.json. Rank 0. */
+enum status describe_run(const struct train *train);
+/* Adds how it ended: "complete", "stopped" or "failed". Rank 0. */
+enum status describe_end(const struct train *train, const char *ending);
+
+#endif

@@ -1,0 +1,282 @@
+/* The training loop; see trainer.h.
+ *
+ * The host enqueues steps and reads each one's metrics TRAINER_LAG steps later. All ranks read the same
+ * reduced metrics, so what they decide from those of step s they decide after enqueueing step s +
+ * TRAINER_LAG: a stop wish or a loss that is not finite ends the run after the same step everywhere, without
+ * a further message. */
+#include "app/trainer.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "app/signals.h"
+#include "model/base/log.h"
+
+double trainer_clock(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static bool is_last_epoch(const struct trainer *t) {
+  return t->at.epoch + 1 >= t->options->epochs;
+}
+
+enum status trainer_create(struct trainer *t) {
+  const struct world *world = t->session->world;
+  t->epoch_steps = sampler_steps(&t->sampler);
+  t->last_step = t->options->epochs * t->epoch_steps;
+  if (t->options->steps > 0 && t->options->steps < t->last_step) t->last_step = t->options->steps;
+  t->enqueued = t->at.step;
+  t->saved_step = t->at.step > 0 ? t->at.step : -1;
+  t->opened = t->last_save = trainer_clock();
+  int64_t own = sampler_rank_count(&t->sampler, 0, world->rank, world->size);
+  t->order = calloc((size_t)t->sampler.count, sizeof *t->order);
+  t->mine = calloc((size_t)own + 1, sizeof *t->mine);
+  t->begin = calloc((size_t)t->epoch_steps + 1, sizeof *t->begin);
+  t->rows = calloc((size_t)t->epoch_steps + 1, sizeof *t->rows);
+  if (!t->order || !t->mine || !t->begin || !t->rows)
+    return RAISE(STATUS_INTERNAL, "no memory for the order of %" PRId64 " samples", t->sampler.count);
+  progress_open(&t->view, t->options->quiet || !t->runlog, t->at.step);
+  return STATUS_OK;
+}
+
+void trainer_destroy(struct trainer *t) {
+  progress_close(&t->view);
+  free(t->order);
+  free(t->mine);
+  free(t->begin);
+  free(t->rows);
+  t->order = t->mine = NULL;
+  t->begin = NULL;
+  t->rows = NULL;
+}
+
+/* ---- time ---- */
+
+/* Counts the time since the last mark as training. */
+static void tick(struct trainer *t) {
+  double now = trainer_clock(), passed = now - t->mark;
+  t->at.seconds += passed;
+  t->at.epoch_seconds += passed;
+  t->at.row_seconds += passed;
+  t->mark = now;
+}
+
+static double rate(int64_t samples, double seconds) {
+  return seconds > 0 ? (double)samples / seconds : NAN;
+}
+
+/* ---- metrics ---- */
+
+static enum status log_row(struct trainer *t, double loss) {
+  struct checkpoint_progress *at = &t->at;
+  if (t->runlog) {
+    struct runlog_loss row = {.step = at->step,
+                              .epoch = at->epoch + 1,
+                              .loss = loss,
+                              .lr = (double)schedule_lr(&t->schedule, at->step - 1),
+                              .images_per_s = rate(at->row_samples, at->row_seconds),
+                              .seconds = at->seconds};
+    TRY(runlog_loss(t->runlog, &row));
+  }
+  at->row_loss_sum = at->row_seconds = 0;
+  at->row_samples = 0;
+  return STATUS_OK;
+}
+
+static void show(struct trainer *t, double loss) {
+  double now = trainer_clock() - t->opened;
+  if (!t->runlog || !progress_due(&t->view, now)) return;
+  struct progress_values values = {.epoch = t->at.epoch + 1,
+                                   .epochs = t->options->epochs,
+                                   .step = t->at.step,
+                                   .steps = t->last_step,
+                                   .loss = loss,
+                                   .images_per_s = rate(t->at.epoch_samples, t->at.epoch_seconds),
+                                   .seconds = now};
+  progress_update(&t->view, &values);
+}
+
+/* Reads the metrics of the oldest step that is not counted yet, and counts it. */
+static enum status settle_one(struct trainer *t) {
+  struct checkpoint_progress *at = &t->at;
+  struct net_metrics metrics;
+  TRY(net_metrics(t->session->net, t->ticket[at->step % (TRAINER_LAG + 1)], &metrics));
+  tick(t);
+  int64_t samples = sampler_step_count(&t->sampler, at->position);
+  at->step++;
+  at->position++;
+  if (t->not_finite) return STATUS_OK; /* the device has updated nothing since */
+  if (!isfinite(metrics.loss_sum)) {
+    t->not_finite = true;
+    t->halt_step = at->step;
+    return log_row(t, NAN);
+  }
+  if (metrics.stop && t->halt_step == 0) t->halt_step = at->step;
+  at->epoch_loss_sum += metrics.loss_sum;
+  at->epoch_correct += metrics.correct;
+  at->epoch_samples += samples;
+  at->row_loss_sum += metrics.loss_sum;
+  at->row_samples += samples;
+  double loss = at->row_loss_sum / (double)at->row_samples;
+  show(t, loss);
+  return at->step % t->options->log_every == 0 ? log_row(t, loss) : STATUS_OK;
+}
+
+static enum status settle_all(struct trainer *t) {
+  while (t->at.step < t->enqueued) TRY(settle_one(t));
+  return STATUS_OK;
+}
+
+/* ---- an epoch ---- */
+
+/* Plans the epoch's steps from `first` on. */
+static enum status plan_epoch(struct trainer *t, int64_t first) {
+  const struct world *world = t->session->world;
+  const struct train_options *o = t->options;
+  TRY(sampler_epoch(&t->sampler, t->at.epoch, t->order));
+  sampler_rank_list(&t->sampler, t->order, first, world->rank, world->size, t->mine, t->begin);
+  for (int64_t s = first; s < t->epoch_steps; s++) {
+    int64_t step = t->at.epoch * t->epoch_steps + s;
+    t->rows[s - first] = (struct step_row){.first = t->begin[s - first],
+                                           .learning_rate = schedule_lr(&t->schedule, step),
+                                           .scale = 1.0f / (float)sampler_step_count(&t->sampler, s),
+                                           .correction1 = (float)(1 - pow(o->beta1, (double)(step + 1))),
+                                           .correction2 = (float)(1 - pow(o->beta2, (double)(step + 1)))};
+  }
+  return net_plan(t->session->net, t->mine, sampler_rank_count(&t->sampler, first, world->rank, world->size),
+                  t->rows, t->epoch_steps - first);
+}
+
+static enum status enqueue(struct trainer *t, int64_t position) {
+  const struct world *world = t->session->world;
+  int64_t first, count;
+  sampler_part(sampler_step_count(&t->sampler, position), world->rank, world->size, &first, &count);
+  if (signals_stop_wanted()) net_request_stop(t->session->net);
+  uint64_t *ticket = &t->ticket[t->enqueued % (TRAINER_LAG + 1)];
+  TRY(net_train_step(t->session->net, &t->session->train, count, ticket));
+  t->enqueued++;
+  if (t->enqueued - t->at.step > TRAINER_LAG) TRY(settle_one(t));
+  return STATUS_OK;
+}
+
+/* Saves in the middle of an epoch where it is due. By steps all ranks come here at the same one; by minutes
+ * only rank 0 knows, and its early look at the metrics changes no decision. */
+static enum status save_if_due(struct trainer *t, int64_t position) {
+  const struct train_options *o = t->options;
+  if (position == t->epoch_steps || t->enqueued == t->last_step)
+    return STATUS_OK; /* comes after the evaluation */
+  bool by_steps = o->checkpoint_every > 0 && t->enqueued % o->checkpoint_every == 0;
+  bool by_minutes =
+      t->runlog && o->checkpoint_minutes > 0 && trainer_clock() - t->last_save >= 60 * o->checkpoint_minutes;
+  if (!by_steps && !by_minutes) return STATUS_OK;
+  TRY(settle_all(t));
+  if (t->not_finite) return STATUS_OK;
+  enum status status = trainer_save(t, false);
+  if (by_steps) status = world_agree(t->session->world, status);
+  t->mark = trainer_clock();
+  return status;
+}
+
+/* Trains to the end of the epoch or of the run, or until the metrics ask for the end. */
+static enum status train_epoch(struct trainer *t) {
+  int64_t position = t->at.position;
+  TRY(plan_epoch(t, position));
+  t->mark = trainer_clock();
+  while (position < t->epoch_steps && t->enqueued < t->last_step) {
+    if (t->halt_step > 0 && t->enqueued >= t->halt_step + TRAINER_LAG) break;
+    TRY(enqueue(t, position++));
+    TRY(save_if_due(t, position));
+  }
+  return settle_all(t);
+}
+
+static enum status test(struct trainer *t) {
+  const struct train_options *o = t->options;
+  bool last = is_last_epoch(t);
+  bool due = last || (o->eval_every > 0 && (t->at.epoch + 1) % o->eval_every == 0);
+  t->tested = (struct evaluation){0};
+  if (!due || t->session->dataset->test.count == 0) return STATUS_OK;
+  bool stop_came_in_last_step = last && signals_stop_wanted();
+  return evaluate(t->session, !stop_came_in_last_step, &t->tested);
+}
+
+static enum status log_epoch(struct trainer *t) {
+  struct checkpoint_progress *at = &t->at;
+  double samples = (double)t->tested.samples;
+  struct runlog_epoch row = {.epoch = at->epoch + 1,
+                             .step = at->step,
+                             .train_loss = at->epoch_loss_sum / (double)at->epoch_samples,
+                             .train_accuracy = at->epoch_correct / (double)at->epoch_samples,
+                             .test_loss = t->tested.samples ? t->tested.loss : NAN,
+                             .test_accuracy = t->tested.samples ? (double)t->tested.correct / samples : NAN,
+                             .images_per_s = rate(at->epoch_samples, at->epoch_seconds),
+                             .seconds = at->seconds};
+  char tested[96] = "";
+  if (t->tested.samples)
+    snprintf(tested, sizeof tested, "; test loss %.4f, accuracy %.4f", row.test_loss, row.test_accuracy);
+  log_info("epoch %" PRId64 "/%" PRId64 ": step %" PRId64 ", loss %.4f, accuracy %.4f%s; %.0f images/s",
+           row.epoch, t->options->epochs, row.step, row.train_loss, row.train_accuracy, tested,
+           row.images_per_s);
+  return t->runlog ? runlog_epoch(t->runlog, &row) : STATUS_OK;
+}
+
+/* After an epoch's last step: evaluation, its row, a checkpoint. */
+static enum status finish_epoch(struct trainer *t) {
+  const struct train_options *o = t->options;
+  struct checkpoint_progress *at = &t->at;
+  enum status status = test(t);
+  if (status == STATUS_STOPPED) return status;
+  if (status != STATUS_OK) return error_trace(status, __func__);
+  TRY(world_agree(t->session->world, log_epoch(t)));
+  double accuracy = t->tested.samples ? (double)t->tested.correct / (double)t->tested.samples : -1;
+  bool best = accuracy > at->best_accuracy;
+  if (best) at->best_accuracy = accuracy;
+  at->epoch++;
+  at->position = 0;
+  at->epoch_loss_sum = at->epoch_correct = at->epoch_seconds = 0;
+  at->epoch_samples = 0;
+  at->complete = at->epoch >= o->epochs;
+  bool only_epochs = o->checkpoint_every == 0 && o->checkpoint_minutes == 0;
+  bool by_steps = o->checkpoint_every > 0 && at->step % o->checkpoint_every == 0;
+  if (!best && !only_epochs && !by_steps && at->step < t->last_step) return STATUS_OK;
+  return world_agree(t->session->world, trainer_save(t, best));
+}
+
+/* ---- the run ---- */
+
+static enum status fail_not_finite(struct trainer *t) {
+  char saved[64] = "there is no checkpoint yet";
+  if (t->saved_step >= 0)
+    snprintf(saved, sizeof saved, "the last good checkpoint is of step %" PRId64, t->saved_step);
+  return world_agree(t->session->world,
+                     RAISE(STATUS_NUMERIC, "the loss is not finite at step %" PRId64 "; %s; try a lower --lr",
+                           t->halt_step, saved));
+}
+
+static enum status stop(struct trainer *t) {
+  bool saved = t->saved_step == t->at.step || t->at.step == 0;
+  TRY(world_agree(t->session->world, saved ? STATUS_OK : trainer_save(t, false)));
+  return world_agree(t->session->world, STATUS_STOPPED);
+}
+
+enum status trainer_run(struct trainer *t) {
+  while (t->at.step < t->last_step || t->at.position == t->epoch_steps) {
+    if (t->at.position < t->epoch_steps) TRY(train_epoch(t));
+    if (t->not_finite) return fail_not_finite(t);
+    bool at_end = t->at.step == t->last_step;
+    if (t->halt_step > 0 && !at_end) return stop(t);
+    if (t->at.position == t->epoch_steps) {
+      enum status status = finish_epoch(t);
+      if (status == STATUS_STOPPED) return stop(t);
+      if (status != STATUS_OK) return error_trace(status, __func__);
+    } else if (at_end) {
+      TRY(world_agree(t->session->world, trainer_save(t, false)));
+    }
+  }
+  return STATUS_OK;
+}

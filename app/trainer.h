@@ -1,0 +1,61 @@
+/* The steps of a run: plans epochs, keeps the host a fixed number of steps ahead of the metrics, logs,
+ * evaluates, saves, stops. */
+#ifndef CONVOY_APP_TRAINER_H
+#define CONVOY_APP_TRAINER_H
+
+#include "app/evaluate.h"
+#include "app/progress.h"
+#include "app/record.h"
+#include "app/runlog.h"
+#include "app/schedule.h"
+#include "app/snapshot.h"
+#include "data/sampler.h"
+
+enum { TRAINER_LAG = 8 }; /* steps enqueued before the host reads the oldest one's metrics */
+
+struct trainer {
+  /* Set before trainer_create; borrowed. */
+  const struct train_options *options;
+  struct session *session;
+  const struct record *record;
+  struct snapshot *snapshot;
+  struct runlog *runlog; /* rank 0's; NULL on the others */
+  struct sampler sampler;
+  struct schedule schedule;
+  struct checkpoint_progress at; /* what is done and counted; the same on all ranks but for the times */
+
+  int64_t epoch_steps; /* steps an epoch */
+  int64_t last_step;   /* the run ends after it */
+  /* This epoch's plan from its first remaining step on. */
+  struct sample *order, *mine;
+  uint32_t *begin;
+  struct step_row *rows;
+  /* Steps whose metrics are not read yet: ticket[first..enqueued), modulo TRAINER_LAG + 1. */
+  uint64_t ticket[TRAINER_LAG + 1];
+  int64_t enqueued;   /* steps enqueued in all */
+  int64_t halt_step;  /* the first step whose metrics ask for the end; 0: none */
+  bool not_finite;    /* ... since its loss is not finite */
+  double mark;        /* clock of the last tick; only ticking time counts as training */
+  double opened;      /* clock at trainer_create */
+  double last_save;   /* clock */
+  int64_t saved_step; /* of the last good checkpoint; -1: none */
+  struct progress view;
+  struct evaluation tested; /* the last evaluation; samples 0: none */
+};
+
+/* Makes room for the epochs' plans. trainer->at is where the run stands (zero: at its start). */
+enum status trainer_create(struct trainer *trainer);
+void trainer_destroy(struct trainer *trainer); /* also a zeroed one */
+
+/* Trains to the last step, with a checkpoint of it. STATUS_STOPPED without a record: a signal ended it, and a
+ * checkpoint is there if a step was made. STATUS_NUMERIC: the loss is not finite; nothing was updated or
+ * saved since. Collective. */
+enum status trainer_run(struct trainer *trainer);
+
+/* trainer_save.c: rank 0 writes a checkpoint of what is done; the others return at once. Not collective. */
+enum status trainer_save(struct trainer *trainer, bool best);
+
+/* Seconds of a steady clock. */
+double trainer_clock(void);
+
+#endif
