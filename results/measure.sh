@@ -6,7 +6,7 @@
 # environment (defaults in brackets):
 #   OUT             folder for measure.log, tests.log, table.txt, runs.tar.gz [runs/measure]
 #   WORK            scratch: shards and run folders, reused by a later call [/tmp/convoy-measure]
-#   CONVOY_BUILD    a build folder, or one made by results/bundle.sh; built if it is not there [build]
+#   CONVOY_BUILD    a build folder, or an archive of results/bundle.sh; built if it is not there [build]
 #   IMAGES | DATA   images to import, or a folder of shards [generated images]
 #   PEERS, PEER_DATA  folder of the PyTorch scripts, and of their train.pt and test.pt; none: no peers
 #   PYTHON          the interpreter that has PyTorch [python3]
@@ -18,7 +18,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [ $# -gt 0 ] || { sed -n '5,16p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//'; exit 2; }
 OUT=$(realpath -m "${OUT:-runs/measure}")
 WORK=${WORK:-/tmp/convoy-measure}
-build=${CONVOY_BUILD:-build}
+build=$(realpath -m "${CONVOY_BUILD:-build}")
 backend=${CONVOY_BACKEND:-cuda}
 python=${PYTHON:-python3}
 mkdir -p "$OUT" "$WORK/runs"
@@ -38,9 +38,12 @@ part() { # part SECONDS COMMAND...: its output goes to the log line by line; ret
 }
 row() { printf '%-46s %s\n' "$1" "$2" | tee -a "$OUT/table.txt"; }
 
-if [ -e "$build/env.sh" ]; then # a bundle brings its own MPI and libraries
-  # shellcheck disable=SC1091
-  . "$build/env.sh"
+if [ -f "$build" ]; then # packed by results/bundle.sh: it brings its own MPI and libraries
+  rm -rf "$WORK/build"
+  mkdir -p "$WORK/build"
+  tar -C "$WORK/build" -xJf "$build"
+  build=$WORK/build
+  PATH=$build/bin:$PATH
 elif [ ! -x "$build/app/convoy" ]; then
   # shellcheck source=jobs/setup.sh
   . jobs/setup.sh
