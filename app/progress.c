@@ -70,10 +70,10 @@ static void time_text(double seconds, char *text, size_t capacity) {
 
 /* Appends as long as it fits in `columns`: a field stands whole or not at all. */
 static int add_field(char *text, int used, int columns, const char *field) {
-  int length = (int)strlen(field), gap = used ? 2 : 0;
-  if (used + gap + length > columns) return used;
-  snprintf(text + used, (size_t)(length + gap + 1), "%s%s", gap ? "  " : "", field);
-  return used + gap + length;
+  const char *gap = used ? "  " : "";
+  int length = (int)(strlen(gap) + strlen(field));
+  if (used + length > columns) return used;
+  return used + sprintf(text + used, "%s%s", gap, field);
 }
 
 static void add_bar(char field[24], double part) {

@@ -341,6 +341,15 @@ static void test_json(void **state) {
   assert_string_equal(text_at(json, "options", "model"), "resnet18");
   cJSON_Delete(json);
   assert_false(exists(f, "run.json.tmp"));
+
+  put(f, "run.json", "{\"started\": \"2001-02-03T04:05:06Z\"}", 35); /* a resumed run keeps its start */
+  run = open_run(f, RUNLOG_RESUME);
+  assert_int_equal(runlog_describe(run, sections, 2), STATUS_OK);
+  runlog_close(run);
+  json = parse_run(f);
+  assert_string_equal(text_at(json, NULL, "started"), "2001-02-03T04:05:06Z");
+  assert_string_equal(text_at(json, NULL, "status"), "running");
+  cJSON_Delete(json);
 }
 
 /* Under a locale with a decimal comma; its name comes from the environment where the usual one is not
