@@ -1,0 +1,201 @@
+/* The data commands and their options; see data_command.h. */
+#include "app/data_command.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/options.h"
+#include "data/check.h"
+#include "data/dataset.h"
+#include "data/import.h"
+#include "data/synth.h"
+#include "model/base/log.h"
+#include "model/base/nearest.h"
+
+/* The options of all four; each command's table has only its own. */
+struct data_options {
+  char from[OPTION_TEXT], out[OPTION_TEXT], data[OPTION_TEXT];
+  int64_t shards, test_shards, seed, train, test, classes, size;
+  bool overwrite;
+};
+
+#define FIELD(member) .offset = offsetof(struct data_options, member)
+/* clang-format off */
+#define ROW_OUT                                                                                               \
+  {.name = "out", .type = OPTION_TEXT_VALUE, FIELD(out), .value = "DIR", .flags = OPTION_REQUIRED | OPTION_OPERAND, \
+   .help = "folder for the shards; new or empty"}
+#define ROW_SHARDS                                                                                            \
+  {.name = "shards", .type = OPTION_INTEGER, FIELD(shards), .least = 1, .most = 99999, .initial = "5",        \
+   .value = "N", .help = "training shards"},                                                                  \
+  {.name = "test-shards", .type = OPTION_INTEGER, FIELD(test_shards), .least = 1, .most = 99999,              \
+   .initial = "1", .value = "N", .help = "test shards"}
+#define ROW_OVERWRITE                                                                                         \
+  {.name = "overwrite", .type = OPTION_FLAG, FIELD(overwrite), .help = "replace the shards of a folder that is not empty"}
+#define ROW_DATA                                                                                              \
+  {.name = "data", .type = OPTION_TEXT_VALUE, FIELD(data), .value = "DIR", .flags = OPTION_REQUIRED | OPTION_OPERAND, \
+   .help = "folder of shards"}
+
+static const struct option_row import_rows[] = {
+    {.name = "from", .type = OPTION_TEXT_VALUE, FIELD(from), .value = "PATH",
+     .flags = OPTION_REQUIRED | OPTION_OPERAND,
+     .help = "folder or archive: train|test/CLASS/NAME.jpg|png, or CIFAR-10's data_batch_*.bin"},
+    ROW_OUT,
+    ROW_SHARDS,
+    {.name = "seed", .type = OPTION_INTEGER, FIELD(seed), .least = 0, .most = 0x1p53, .initial = "0", .value = "N",
+     .help = "of the order in which the images are stored"},
+    ROW_OVERWRITE,
+};
+static const struct option_row synth_rows[] = {
+    ROW_OUT,
+    {.name = "train", .type = OPTION_INTEGER, FIELD(train), .least = 1, .most = UINT32_MAX, .initial = "10000",
+     .value = "N", .help = "training images"},
+    {.name = "test", .type = OPTION_INTEGER, FIELD(test), .least = 0, .most = UINT32_MAX, .initial = "2000",
+     .value = "N", .help = "test images"},
+    {.name = "classes", .type = OPTION_INTEGER, FIELD(classes), .least = 2, .most = DATASET_MAX_CLASSES,
+     .initial = "10", .value = "N", .help = "classes"},
+    {.name = "size", .type = OPTION_INTEGER, FIELD(size), .least = 8, .most = 1024, .initial = "32",
+     .value = "N", .help = "pixels of a side"},
+    {.name = "seed", .type = OPTION_INTEGER, FIELD(seed), .least = 0, .most = 0x1p53, .initial = "0", .value = "N",
+     .help = "of the images"},
+    ROW_SHARDS,
+    ROW_OVERWRITE,
+};
+static const struct option_row data_rows[] = {ROW_DATA};
+/* clang-format on */
+
+static enum status run_import(const struct data_options *options) {
+  struct import_options import = {.from = options->from,
+                                  .out = options->out,
+                                  .train_shards = (int)options->shards,
+                                  .test_shards = (int)options->test_shards,
+                                  .seed = (uint64_t)options->seed,
+                                  .overwrite = options->overwrite};
+  TRY(import_run(&import));
+  log_info("done: convoy train --data %s", options->out);
+  return STATUS_OK;
+}
+
+static enum status run_synth(const struct data_options *options) {
+  struct synth_options synth = {.out = options->out,
+                                .train = options->train,
+                                .test = options->test,
+                                .train_shards = (int)options->shards,
+                                .test_shards = (int)options->test_shards,
+                                .classes = (int)options->classes,
+                                .size = (int)options->size,
+                                .seed = (uint64_t)options->seed,
+                                .overwrite = options->overwrite};
+  TRY(synth_run(&synth));
+  log_info("done: convoy train --data %s", options->out);
+  return STATUS_OK;
+}
+
+static void print_fault(void *context, const char *line) {
+  (void)context;
+  log_info("fault: %s", line);
+}
+
+static enum status run_check(const struct data_options *options) {
+  int64_t faults;
+  TRY(dataset_check(options->data, print_fault, NULL, &faults));
+  if (faults > 0)
+    return RAISE(STATUS_INPUT, "data directory %s has %" PRId64 " fault%s, listed above", options->data,
+                 faults, faults == 1 ? "" : "s");
+  log_info("%s: every shard is good", options->data);
+  return STATUS_OK;
+}
+
+static void print_split(const struct dataset *dataset, const char *name, const struct split *split) {
+  log_info("%s: %" PRId64 " images in %d shards", name, split->count, split->shard_count);
+  int64_t *seen = calloc((size_t)dataset->classes, sizeof *seen);
+  if (!seen) return;
+  for (int64_t i = 0; i < split->count; i++) seen[split->labels[i]]++;
+  for (int c = 0; c < dataset->classes; c++)
+    if (split->count > 0) log_info("  %-4d %-20s %" PRId64, c, dataset->class_name[c], seen[c]);
+  free(seen);
+}
+
+static void print_moments(const struct dataset *dataset, const char *name, const double *value) {
+  char text[128] = "";
+  size_t used = 0;
+  for (int c = 0; c < dataset->channels; c++)
+    used += (size_t)snprintf(text + used, sizeof text - used, "%s%.6f", c ? "," : "", value[c]);
+  log_info("%s: %s", name, text);
+}
+
+static enum status run_info(const struct data_options *options, const struct world *world) {
+  struct dataset *dataset;
+  TRY(dataset_open(world, options->data, 0, &dataset));
+  log_info("images: %dx%dx%d (height, width, channels)", dataset->height, dataset->width, dataset->channels);
+  log_info("classes: %d%s", dataset->classes, dataset->classes_given ? "" : " (not given by the shards)");
+  print_split(dataset, "train", &dataset->train);
+  print_split(dataset, "test", &dataset->test);
+  print_moments(dataset, "mean", dataset->mean);
+  print_moments(dataset, "std", dataset->std);
+  log_info("digest: %016" PRIx64, dataset->digest);
+  if (dataset->note[0]) log_info("note: %s", dataset->note);
+  dataset_close(dataset);
+  return STATUS_OK;
+}
+
+#define TABLE(name, words, table_rows)                                                                       \
+  {                                                                                                          \
+    .command = "convoy data " name, .summary = words, .rows = table_rows,                                    \
+    .count = sizeof table_rows / sizeof *table_rows                                                          \
+  }
+
+static const struct subcommand {
+  const char *name;
+  struct option_table table;
+  enum status (*run)(const struct data_options *options);                                /* on rank 0 */
+  enum status (*run_all)(const struct data_options *options, const struct world *world); /* or on all ranks */
+} subcommands[] = {
+    {"import", TABLE("import", "Makes shards from image files or an archive of them.", import_rows),
+     run_import, NULL},
+    {"synth", TABLE("synth", "Generates a set that a small network learns.", synth_rows), run_synth, NULL},
+    {"check", TABLE("check", "Verifies every byte of a folder of shards and names all faults.", data_rows),
+     run_check, NULL},
+    {"info", TABLE("info", "Describes a folder of shards.", data_rows), NULL, run_info},
+};
+enum { SUBCOMMANDS = sizeof subcommands / sizeof *subcommands };
+
+static const char *subcommand_name(const void *table, int index) {
+  return ((const struct subcommand *)table)[index].name;
+}
+
+static const struct subcommand *find(int argc, char **argv) {
+  for (int i = 0; argc > 1 && i < SUBCOMMANDS; i++)
+    if (strcmp(argv[1], subcommands[i].name) == 0) return &subcommands[i];
+  return NULL;
+}
+
+static void print_help(void) {
+  printf("usage: convoy data COMMAND [options]\n\n");
+  for (int i = 0; i < SUBCOMMANDS; i++)
+    printf("  %-8s%s\n", subcommands[i].name, subcommands[i].table.summary);
+  printf("\n'convoy data COMMAND --help' lists a command's options.\n");
+}
+
+static enum status refuse(int argc, char **argv) {
+  if (argc < 2) return RAISE(STATUS_INPUT, "convoy data: no command, expected import, synth, check or info");
+  int nearest = nearest_name(argv[1], subcommands, SUBCOMMANDS, subcommand_name);
+  return RAISE(STATUS_INPUT, "unknown command 'data %s'; did you mean 'data %s'?", argv[1],
+               subcommands[nearest].name);
+}
+
+enum status data_command(int argc, char **argv, const struct world *world) {
+  const struct subcommand *subcommand = find(argc, argv);
+  if (options_help_wanted(argc, argv) || !world) {
+    if (subcommand)
+      options_help(&subcommand->table, stdout);
+    else
+      print_help();
+    return STATUS_OK;
+  }
+  if (!subcommand) return world_agree(world, refuse(argc, argv));
+  struct data_options options;
+  TRY(world_agree(world, options_parse(&subcommand->table, argc - 1, argv + 1, &options)));
+  if (subcommand->run_all) return subcommand->run_all(&options, world);
+  return world_agree(world, world->rank == 0 ? subcommand->run(&options) : STATUS_OK);
+}

@@ -1,0 +1,13 @@
+/* `convoy data import|synth|check|info`: makes, verifies and describes shards. */
+#ifndef CONVOY_APP_DATA_COMMAND_H
+#define CONVOY_APP_DATA_COMMAND_H
+
+#include "model/base/error.h"
+#include "model/base/world.h"
+
+/* argv[0] is "data", argv[1] the subcommand. Collective; import, synth and check work on rank 0 while the
+ * others wait. With
+ * --help, or without a subcommand after it, it prints help and needs no world (NULL). */
+enum status data_command(int argc, char **argv, const struct world *world);
+
+#endif
