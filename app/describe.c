@@ -7,7 +7,7 @@
 
 enum { MAX_VALUES = 64 };
 
-/* An option's value in its own type. */
+/* An option's value in its own type; one that was not given and has no default: null. */
 static struct runlog_value option_value(const struct option_row *row, const struct train_options *options,
                                         char text[OPTION_TEXT]) {
   const void *field = (const char *)options + row->offset;
@@ -23,12 +23,10 @@ static struct runlog_value option_value(const struct option_row *row, const stru
     return triple->count ? runlog_reals(row->name, triple->value, triple->count)
                          : runlog_text(row->name, NULL);
   }
-  case OPTION_TEXT_VALUE: {
-    const char *value = field;
-    return runlog_text(row->name, value[0] ? value : NULL);
-  }
+  case OPTION_TEXT_VALUE:
+    return runlog_text(row->name, field);
   case OPTION_CHOICE:
-    return runlog_text(row->name, options_text(row, options, text, OPTION_TEXT));
+    return runlog_text(row->name, text);
   }
   return runlog_text(row->name, NULL);
 }

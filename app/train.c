@@ -96,7 +96,9 @@ static void plan_net(struct train *train) {
 
 static void plan_schedule(struct train *train) {
   const struct train_options *o = &train->options;
-  train->rate_factor = schedule_factor((enum schedule_scale)o->scale_lr, o->batch, o->base_batch);
+  train->rate_factor = 1;
+  if (o->scale_lr != SCHEDULE_SCALE_NONE)
+    train->rate_factor = schedule_factor((enum schedule_scale)o->scale_lr, o->batch, o->base_batch);
   train->trainer.schedule =
       (struct schedule){.kind = (enum schedule_kind)o->schedule,
                         .lr = o->lr * train->rate_factor,
