@@ -9,6 +9,20 @@ struct filter_cpu {
   size_t product_bytes; /* of workspace, before the part that holds a gradient that is to be added */
 };
 
+/* The data gradient's shape. oneDNN 2.6's bf16 1x1 kernel (jit_bf16_1x1) gives wrong gradients for an odd
+ * number of filters at stride 1; there the convolution is a product of matrices, and is computed as one. */
+static struct product_cpu_shape data_shape(const struct op_cpu_context *context,
+                                           const struct product_cpu_shape *shape) {
+  const struct conv2d_attr *conv = &shape->conv;
+  bool pointwise = conv->kernel_h == 1 && conv->kernel_w == 1 && conv->stride == 1 && conv->pad == 0;
+  struct product_cpu_shape data = *shape;
+  if (shape->matrix || !pointwise || conv->filters % 2 == 0 || context->base.compute != DTYPE_BF16)
+    return data;
+  data.matrix = true;
+  data.batch = shape->batch * shape->in_h * shape->in_w;
+  return data;
+}
+
 enum status filter_cpu_create(const struct op_cpu_context *context, const struct product_cpu_shape *shape,
                               bool training, struct filter_cpu **filter, size_t *workspace) {
   enum status status = STATUS_OK;
@@ -19,7 +33,8 @@ enum status filter_cpu_create(const struct op_cpu_context *context, const struct
   TRY_OUT(product_cpu_create(context, shape, training ? PRODUCT_FORWARD : PRODUCT_INFERENCE, &made->forward,
                              &bytes));
   if (training) {
-    TRY_OUT(product_cpu_create(context, shape, PRODUCT_DATA, &made->data, &bytes));
+    struct product_cpu_shape data = data_shape(context, shape);
+    TRY_OUT(product_cpu_create(context, &data, PRODUCT_DATA, &made->data, &bytes));
     TRY_OUT(product_cpu_create(context, shape, PRODUCT_WEIGHTS, &made->weights, &bytes));
     made->product_bytes = op_cpu_align(bytes);
     bytes = made->product_bytes + (size_t)made->in_count * dtype_bytes(context->base.compute);

@@ -28,6 +28,7 @@ static const struct op_case conv2d_cases[] = {
     CONV(2, 1, 1, 8, 8, 1, 1, 1, 0, false),       CONV(2, 6, 5, 5, 7, 1, 1, 1, 0, true),
     CONV(2, 9, 9, 16, 32, 1, 1, 2, 0, false),     CONV(5, 6, 6, 64, 16, 3, 3, 1, 1, true),
     CONV(7, 8, 8, 16, 16, 3, 3, 1, 1, false),     CONV(2, 11, 11, 3, 8, 7, 7, 2, 3, false),
+    CONV(3, 4, 4, 16, 1, 1, 1, 1, 0, true),       CONV(2, 5, 5, 32, 15, 1, 1, 1, 0, false),
     CONV(4, 32, 32, 3, 32, 3, 3, 1, 0, true),  /* simplecnn */
     CONV(2, 32, 32, 3, 64, 3, 3, 1, 1, false), /* resnet18 */
     CONV(1, 32, 32, 64, 64, 3, 3, 1, 1, false),   CONV(1, 32, 32, 64, 128, 3, 3, 2, 1, false),
@@ -154,6 +155,7 @@ static const struct op_case conv_bn_cases[] = {
     RESIDUAL(5, 8, 8, 16, 16, 3, 1, 1, 8, 8, GELU),
     RESIDUAL(5, 8, 8, 16, 16, 3, 1, 1, 8, 8, NONE),
     FUSED(5, 8, 8, 16, 16, 3, 1, 1, SILU),
+    FUSED(3, 5, 5, 16, 7, 1, 1, 0, RELU),
     FUSED(2, 32, 32, 3, 64, 3, 1, 1, RELU), /* resnet18 */
     RESIDUAL(1, 32, 32, 64, 64, 3, 1, 1, 32, 32, RELU),
     FUSED(1, 32, 32, 64, 128, 3, 2, 1, RELU),

@@ -163,6 +163,22 @@ void trial_reference_backward(struct trial *trial) {
   trial->backward_known = true;
 }
 
+/* A mean may be near zero, and rounding moves it on the scale of what it is the mean of: its error counts
+ * against sqrt(mean^2 + variance). Returns the factor that makes it so, 1 for all arrays but means. */
+static double mean_scale(const struct trial *trial, enum trial_role role, int i) {
+  int mean =
+      trial->desc.kind == OP_CONV_BN ? 1 : 0; /* its place in saved; 1/sqrt(variance + epsilon) follows */
+  if (trial->desc.kind != OP_CONV_BN && trial->desc.kind != OP_BATCHNORM) return 1;
+  if (!(role == TRIAL_SAVED && i == mean) && !(role == TRIAL_BATCH_STATISTIC && i == 0)) return 1;
+  const struct trial_array *saved = &trial->array[TRIAL_SAVED][mean], *factor = saved + 1;
+  double square = 0, variance = 0;
+  for (int64_t c = 0; c < tensor_count(&saved->tensor); c++) {
+    square += saved->expected[c] * saved->expected[c];
+    variance += 1 / (factor->expected[c] * factor->expected[c]);
+  }
+  return sqrt(square / (square + variance));
+}
+
 bool trial_deviation(const struct trial *trial, enum trial_role role, int i, enum trial_mode mode,
                      struct deviation *deviation) {
   const struct trial_array *array = &trial->array[role][i];
@@ -174,5 +190,8 @@ bool trial_deviation(const struct trial *trial, enum trial_role role, int i, enu
   for (int64_t at = 0; at < count; at++) sum[at] = array->expected[at] + (add ? array->given[at] : 0);
   *deviation = array_deviation(array->found, sum, count);
   free(sum);
+  double scale = mean_scale(trial, role, i);
+  deviation->norm *= scale;
+  deviation->largest *= scale;
   return true;
 }
