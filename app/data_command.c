@@ -194,7 +194,7 @@ enum status data_command(int argc, char **argv, const struct world *world) {
     return STATUS_OK;
   }
   if (!subcommand) return world_agree(world, refuse(argc, argv));
-  struct data_options options;
+  struct data_options options = {.seed = 0};
   TRY(world_agree(world, options_parse(&subcommand->table, argc - 1, argv + 1, &options)));
   if (subcommand->run_all) return subcommand->run_all(&options, world);
   return world_agree(world, world->rank == 0 ? subcommand->run(&options) : STATUS_OK);
