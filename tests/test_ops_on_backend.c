@@ -54,6 +54,7 @@ static struct tolerance tolerance(const struct job *job, enum trial_role role, e
 /* The worst deviation of each role over an op's cases. */
 struct tally {
   struct deviation worst[TRIAL_ROLES];
+  int compared[TRIAL_ROLES];
   int failures;
 };
 
@@ -67,6 +68,7 @@ static void judge(const struct job *job, const struct trial *trial, enum trial_m
       struct deviation *worst = &tally->worst[role];
       if (!trial_deviation(trial, (enum trial_role)role, i, mode, &found)) continue;
       struct tolerance limit = tolerance(job, (enum trial_role)role, trial->array[role][i].tensor.dtype);
+      tally->compared[role]++;
       if (!(found.norm <= worst->norm)) worst->norm = found.norm;
       if (!(found.largest <= worst->largest)) worst->largest = found.largest;
       if (found.norm <= limit.norm && found.largest <= limit.largest) continue;
@@ -163,8 +165,9 @@ static void op_is_the_reference(void **state) {
   }
   print_message("%s %s: %d shapes; worst error (norm, largest):", op_name(job->kind), precision, cases.count);
   for (int role = TRIAL_OUT; role < TRIAL_ROLES; role++)
-    print_message(" %s %.1e %.1e", trial_role_name((enum trial_role)role), tally.worst[role].norm,
-                  tally.worst[role].largest);
+    if (tally.compared[role])
+      print_message(" %s %.1e %.1e", trial_role_name((enum trial_role)role), tally.worst[role].norm,
+                    tally.worst[role].largest);
   print_message("\n");
   fflush(stdout);
   if (tally.failures) fail_msg("%s %s: %d results are wrong", op_name(job->kind), precision, tally.failures);
