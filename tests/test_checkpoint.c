@@ -129,6 +129,7 @@ static void test_every_flip_is_found(void **state) {
     spill(path, data, length);
     assert_int_equal(checkpoint_open(path, &c), STATUS_STORAGE);
   }
+  assert_non_null(strstr(error_message(), "truncated"));
   data[bytes] = 0;
   spill(path, data, bytes + 1);
   assert_int_equal(checkpoint_open(path, &c), STATUS_STORAGE);

@@ -162,6 +162,7 @@ static void test_torn_rows(void **state) {
     const char *rows, *kept;
   } cases[] = {
       {"1,1,2,3,4,5\n2,1,2,3,4", "1,1,2,3,4,5\n"},                           /* no line end */
+      {"1,1,2,3,4,5\n2,1,2,3,4,5", "1,1,2,3,4,5\n"},                         /* its last number may be cut */
       {"1,1,2,3,4,5\n2,1,2,3\n3,1,2,3,4,5\n", "1,1,2,3,4,5\n3,1,2,3,4,5\n"}, /* fields lost */
       {"1,1,2,3,4,5\n1,1,2,3,4,5\n2,1,,,,\n", "1,1,2,3,4,5\n2,1,,,,\n"}, /* twice; empty fields are right */
       {"1,1,2,3,4,5\n2x,1,2,3,4,5\n", "1,1,2,3,4,5\n"},
