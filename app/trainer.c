@@ -57,13 +57,12 @@ void trainer_destroy(struct trainer *t) {
 
 /* ---- time ---- */
 
-/* Counts the time since the last mark as training. */
-static void tick(struct trainer *t) {
+/* The time since the last mark. A step's time is what passes while it is enqueued (there a CPU computes) and
+ * while its metrics are waited for (there a GPU does). */
+static double lap(struct trainer *t) {
   double now = trainer_clock(), passed = now - t->mark;
-  t->at.seconds += passed;
-  t->at.epoch_seconds += passed;
-  t->at.row_seconds += passed;
   t->mark = now;
+  return passed;
 }
 
 static double rate(int64_t samples, double seconds) {
@@ -105,8 +104,12 @@ static void show(struct trainer *t, double loss) {
 static enum status settle_one(struct trainer *t) {
   struct checkpoint_progress *at = &t->at;
   struct net_metrics metrics;
-  TRY(net_metrics(t->session->net, t->ticket[at->step % (TRAINER_LAG + 1)], &metrics));
-  tick(t);
+  int64_t slot = at->step % (TRAINER_LAG + 1);
+  TRY(net_metrics(t->session->net, t->ticket[slot], &metrics));
+  double spent = t->spent[slot] + lap(t);
+  at->seconds += spent;
+  at->epoch_seconds += spent;
+  at->row_seconds += spent;
   int64_t samples = sampler_step_count(&t->sampler, at->position);
   at->step++;
   at->position++;
@@ -157,8 +160,9 @@ static enum status enqueue(struct trainer *t, int64_t position) {
   int64_t first, count;
   sampler_part(sampler_step_count(&t->sampler, position), world->rank, world->size, &first, &count);
   if (signals_stop_wanted()) net_request_stop(t->session->net);
-  uint64_t *ticket = &t->ticket[t->enqueued % (TRAINER_LAG + 1)];
-  TRY(net_train_step(t->session->net, &t->session->train, count, ticket));
+  int64_t slot = t->enqueued % (TRAINER_LAG + 1);
+  TRY(net_train_step(t->session->net, &t->session->train, count, &t->ticket[slot]));
+  t->spent[slot] = lap(t);
   t->enqueued++;
   if (t->enqueued - t->at.step > TRAINER_LAG) TRY(settle_one(t));
   return STATUS_OK;

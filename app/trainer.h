@@ -32,12 +32,13 @@ struct trainer {
   struct step_row *rows;
   /* Steps whose metrics are not read yet: ticket[first..enqueued), modulo TRAINER_LAG + 1. */
   uint64_t ticket[TRAINER_LAG + 1];
-  int64_t enqueued;   /* steps enqueued in all */
-  int64_t halt_step;  /* the first step whose metrics ask for the end; 0: none */
-  bool not_finite;    /* ... since its loss is not finite */
-  double mark;        /* clock of the last tick; only ticking time counts as training */
-  double opened;      /* clock at trainer_create */
-  double last_save;   /* clock */
+  double spent[TRAINER_LAG + 1]; /* seconds that enqueueing each took */
+  int64_t enqueued;              /* steps enqueued in all */
+  int64_t halt_step;             /* the first step whose metrics ask for the end; 0: none */
+  bool not_finite;               /* ... since its loss is not finite */
+  double mark;      /* clock of the last lap; what passes between a pause and the next mark is no training */
+  double opened;    /* clock at trainer_create */
+  double last_save; /* clock */
   int64_t saved_step; /* of the last good checkpoint; -1: none */
   struct progress view;
   struct evaluation tested; /* the last evaluation; samples 0: none */

@@ -1,0 +1,75 @@
+# Helpers of the whole-program suites. Sourced with the binary as $1; sets CONVOY, WORK (removed at the end).
+set -u
+CONVOY=$1
+WORK=$(mktemp -d) || exit 1
+trap 'rm -rf "$WORK"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+# Sanitized builds: MPI leaks; the suites look at results.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=0}
+
+if ! "$CONVOY" --version | grep -q 'backends:.* cpu'; then
+  echo "skipped: built without the CPU backend"
+  exit 77
+fi
+command -v mpirun > /dev/null || { echo "skipped: no mpirun"; exit 77; }
+
+pass() { echo "ok: $1"; }
+fail() {
+  echo "FAILED: $1"
+  shift
+  for file in "$@"; do
+    echo "--- $file"
+    cat "$file"
+  done
+  exit 1
+}
+
+# ranks N ARGUMENT...: runs the program on N ranks, output in $WORK/out.txt and $WORK/err.txt, exit code in $code.
+ranks() {
+  local count=$1
+  shift
+  code=0
+  if [ "$count" = 1 ]; then
+    "$CONVOY" "$@" > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+  else
+    mpirun --oversubscribe --bind-to none -np "$count" "$CONVOY" "$@" > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+  fi
+}
+
+# expect CODE WHAT: the last run's exit code.
+expect() {
+  [ "$code" = "$1" ] || fail "$2: exit code $code, expected $1" "$WORK/out.txt" "$WORK/err.txt"
+}
+
+# one_error WHAT: exactly one error line on stderr.
+one_error() {
+  [ "$(grep -c '^error: ' "$WORK/err.txt")" = 1 ] || fail "$1: not one error line" "$WORK/err.txt"
+}
+
+# close_losses A B TOLERANCE: loss.csv A and B have the same rows, their losses within TOLERANCE.
+close_losses() {
+  awk -F, -v tolerance="$3" '
+    NR == FNR { step[FNR] = $1; loss[FNR] = $3; rows = FNR; next }
+    FNR > 1 { d = $3 - loss[FNR]; if (d < 0) d = -d; if ($1 != step[FNR] || $3 == "" || d > tolerance) bad = FNR }
+    END { if (bad || FNR != rows || rows < 2) { print "row " bad ", " rows " and " FNR " rows"; exit 1 } }' "$1" "$2"
+}
+
+# no_times CSV: without the columns of time.
+no_times() { cut -d, -f1-4 "$1"; }
+
+# same_state A B DATA: two checkpoints hold the same arrays: bit for bit where h5diff is installed; their evaluation to
+# all digits anyway.
+same_state() {
+  if command -v h5diff > /dev/null; then
+    for group in /parameters /optimizer /statistics; do h5diff "$1" "$2" "$group" "$group" || return 1; done
+  fi
+  ranks 1 eval --data "$3" --checkpoint "$1" --backend cpu --threads 1
+  tail -1 "$WORK/out.txt" > "$WORK/first.json"
+  ranks 1 eval --data "$3" --checkpoint "$2" --backend cpu --threads 1
+  tail -1 "$WORK/out.txt" | diff "$WORK/first.json" -
+}
+
+# set_of DIR TRAIN TEST: a generated data set.
+set_of() {
+  "$CONVOY" data synth "$1" --train "$2" --test "$3" > "$WORK/synth.txt" 2>&1 || fail "data synth" "$WORK/synth.txt"
+}
