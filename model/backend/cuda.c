@@ -1,0 +1,251 @@
+/* The CUDA backend: cuDNN, cuBLASLt and own kernels on one stream, NCCL on a second. This file opens it and
+ * moves memory; its table is at the end. */
+#include "model/backend/cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/backend/cuda_backend.h"
+#include "model/backend/kernels.h"
+#include "model/ops/cudnn_plan_cuda.h"
+#include "model/ops/kernels.h"
+#include "model/ops/table_cuda.h"
+
+static const size_t workspace_default = (size_t)1 << 30;
+
+static void cuda_close(struct backend *backend) {
+  struct cuda_backend *cuda = cuda_backend_of(backend);
+  if (!cuda) return;
+  struct cuda_context *context = &cuda->context;
+  cuda_comm_close(cuda);
+  cudnn_plans_destroy(context);
+  cuda_scratch_release(context);
+  for (int i = 0; i < CUDA_RUNS; i++)
+    if (cuda->run_done[i]) cudaEventDestroy(cuda->run_done[i]);
+  if (cuda->synced) cudaEventDestroy(cuda->synced);
+  if (context->start) cudaEventDestroy(context->start);
+  if (context->stop) cudaEventDestroy(context->stop);
+  cudaFree(context->tickets);
+  if (context->cudnn) cudnnDestroy(context->cudnn);
+  if (context->blas) cublasLtDestroy(context->blas);
+  if (context->stream) cudaStreamDestroy(context->stream);
+  free(cuda);
+}
+
+/* Streams, events and libraries on the device that is open. */
+static enum status open_libraries(struct cuda_backend *cuda) {
+  struct cuda_context *context = &cuda->context;
+  TRY_CUDA(cudaStreamCreateWithFlags(&context->stream, cudaStreamNonBlocking));
+  TRY_CUDA(cudaEventCreate(&context->start));
+  TRY_CUDA(cudaEventCreate(&context->stop));
+  TRY_CUDA(cudaEventCreateWithFlags(&cuda->synced, cudaEventDisableTiming));
+  for (int i = 0; i < CUDA_RUNS; i++)
+    TRY_CUDA(cudaEventCreateWithFlags(&cuda->run_done[i], cudaEventDisableTiming));
+  TRY_CUDA(cudaMalloc((void **)&context->tickets, CUDA_TICKETS * sizeof *context->tickets));
+  TRY_CUDA(cudaMemsetAsync(context->tickets, 0, CUDA_TICKETS * sizeof *context->tickets, context->stream));
+  TRY_CUDNN(cudnnCreate(&context->cudnn));
+  TRY_CUDNN(cudnnSetStream(context->cudnn, context->stream));
+  TRY_BLAS(cublasLtCreate(&context->blas));
+  return STATUS_OK;
+}
+
+static enum status cuda_open(const struct world *world, const struct backend_options *options,
+                             struct backend **backend) {
+  enum status status = STATUS_OK;
+  const char *eager = getenv("CONVOY_EAGER");
+  struct cuda_backend *cuda = calloc(1, sizeof *cuda);
+  TRY(world_agree(world, cuda ? STATUS_OK : RAISE(STATUS_INPUT, "out of memory")));
+  cuda->base.table = &backend_cuda;
+  cuda->base.world = world;
+  cuda->base.context = &cuda->context.op;
+  cuda->eager = eager && strcmp(eager, "1") == 0;
+  cuda->context.op = (struct op_context){
+      .compute = options->precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32,
+      .tf32 = options->precision == PRECISION_TF32,
+      .deterministic = options->deterministic,
+      .workspace_limit = options->workspace_limit ? options->workspace_limit : workspace_default};
+  TRY_OUT(cuda_open_device(world, options->precision, &cuda->context, cuda->base.description,
+                           sizeof cuda->base.description));
+  TRY_OUT(world_agree(world, open_libraries(cuda)));
+  TRY_OUT(cuda_comm_open(cuda, options->init_timeout_seconds));
+  *backend = &cuda->base;
+out:
+  if (status != STATUS_OK) cuda_close(&cuda->base);
+  return status;
+}
+
+static enum status cuda_sync(struct backend *backend) {
+  struct cuda_backend *cuda = cuda_backend_of(backend);
+  TRY(cuda_comm_join(backend));
+  TRY_CUDA(cudaEventRecord(cuda->synced, cuda->context.stream));
+  return cuda_wait_event(cuda, cuda->synced);
+}
+
+static enum status raise_memory(const char *function, cudaError_t error, size_t bytes, const char *kind) {
+  size_t available = 0, whole = 0;
+  (void)cudaGetLastError();
+  if (error != cudaErrorMemoryAllocation) return cuda_raise(function, kind, error);
+  (void)cudaMemGetInfo(&available, &whole);
+  return error_raise(
+      STATUS_INPUT, function,
+      "out of %s memory: %.1f MiB asked, %.1f MiB of the GPU's %.1f MiB are free: lower --batch, or "
+      "use more ranks",
+      kind, (double)bytes / 1048576.0, (double)available / 1048576.0, (double)whole / 1048576.0);
+}
+
+static enum status cuda_alloc(struct backend *backend, size_t bytes, void **memory) {
+  struct cuda_backend *cuda = cuda_backend_of(backend);
+  void *made = NULL;
+  if (bytes == 0) bytes = 1;
+  cudaError_t error = cudaMalloc(&made, bytes);
+  if (error != cudaSuccess) {
+    cuda_scratch_release(&cuda->context); /* may be what is missing */
+    (void)cudaGetLastError();
+    error = cudaMalloc(&made, bytes);
+  }
+  if (error != cudaSuccess) return raise_memory(__func__, error, bytes, "device");
+  error = cudaMemsetAsync(made, 0, bytes, cuda->context.stream);
+  if (error != cudaSuccess) {
+    cudaFree(made);
+    return cuda_raise(__func__, "cudaMemsetAsync", error);
+  }
+  *memory = made;
+  return STATUS_OK;
+}
+
+static void cuda_release(struct backend *backend, void *memory) {
+  (void)backend;
+  cudaFree(memory);
+}
+
+static enum status cuda_alloc_host(struct backend *backend, size_t bytes, void **memory) {
+  void *made = NULL;
+  (void)backend;
+  cudaError_t error = cudaHostAlloc(&made, bytes ? bytes : 1, cudaHostAllocMapped | cudaHostAllocPortable);
+  if (error != cudaSuccess) return raise_memory(__func__, error, bytes, "pinned host");
+  memset(made, 0, bytes);
+  *memory = made;
+  return STATUS_OK;
+}
+
+static void cuda_release_host(struct backend *backend, void *memory) {
+  (void)backend;
+  cudaFreeHost(memory);
+}
+
+/* A copy from pageable memory has left `source` when the call returns; from pinned memory it must be waited
+ * for. */
+static enum status cuda_upload(struct backend *backend, void *device, const void *source, size_t bytes) {
+  struct cuda_backend *cuda = cuda_backend_of(backend);
+  struct cudaPointerAttributes attributes;
+  if (bytes == 0) return STATUS_OK;
+  TRY_CUDA(cudaPointerGetAttributes(&attributes, source));
+  TRY_CUDA(cudaMemcpyAsync(device, source, bytes, cudaMemcpyHostToDevice, cuda->context.stream));
+  if (attributes.type != cudaMemoryTypeUnregistered) TRY_CUDA(cudaStreamSynchronize(cuda->context.stream));
+  return STATUS_OK;
+}
+
+static enum status cuda_download(struct backend *backend, void *destination, const void *device,
+                                 size_t bytes) {
+  struct cuda_backend *cuda = cuda_backend_of(backend);
+  if (bytes > 0)
+    TRY_CUDA(cudaMemcpyAsync(destination, device, bytes, cudaMemcpyDeviceToHost, cuda->context.stream));
+  return cuda_sync(backend);
+}
+
+static enum status cuda_zero(struct backend *backend, void *device, size_t bytes) {
+  TRY_CUDA(cudaMemsetAsync(device, 0, bytes, cuda_backend_of(backend)->context.stream));
+  return STATUS_OK;
+}
+
+static enum status cuda_resident(struct backend *backend, const void *host, size_t bytes,
+                                 const void **memory) {
+  void *made = NULL;
+  TRY(cuda_alloc(backend, bytes, &made));
+  enum status status = cuda_upload(backend, made, host, bytes);
+  if (status != STATUS_OK) {
+    cudaFree(made);
+    return error_trace(status, __func__);
+  }
+  *memory = made;
+  return STATUS_OK;
+}
+
+static void cuda_release_resident(struct backend *backend, const void *memory) {
+  union {
+    const void *in;
+    void *out;
+  } same = {.in = memory};
+  cuda_release(backend, same.out);
+}
+
+static enum status cuda_step_begin(struct backend *backend, struct step_control *control,
+                                   const struct step_row *rows, const int32_t *stop, float *metrics) {
+  TRY_CUDA(kernel_step_begin(cuda_backend_of(backend)->context.stream, control, rows, stop, metrics));
+  return STATUS_OK;
+}
+
+static enum status cuda_gather(struct backend *backend, const struct gather_desc *desc,
+                               const struct step_control *control, const struct sample *list, void *batch,
+                               int32_t *labels) {
+  const struct cuda_context *context = &cuda_backend_of(backend)->context;
+  TRY_CUDA(kernel_gather(context->stream, context->op.compute, desc, control, list, batch, labels));
+  return STATUS_OK;
+}
+
+static enum status cuda_update(struct backend *backend, const struct update_desc *desc,
+                               struct step_control *control, float *params, void *low, const float *gradients,
+                               float *slot0, float *slot1, const float *metrics) {
+  TRY_CUDA(kernel_update(cuda_backend_of(backend)->context.stream, desc, control, params, low, gradients,
+                         slot0, slot1, metrics));
+  return STATUS_OK;
+}
+
+static enum status cuda_convert(struct backend *backend, const float *params, void *low, int64_t count) {
+  TRY_CUDA(
+      kernel_convert(cuda_backend_of(backend)->context.stream, DTYPE_F32, params, DTYPE_BF16, low, count));
+  return STATUS_OK;
+}
+
+static enum status cuda_publish(struct backend *backend, const struct step_control *control,
+                                const float *metrics, float *ring) {
+  TRY_CUDA(kernel_publish(cuda_backend_of(backend)->context.stream, control, metrics, ring));
+  return STATUS_OK;
+}
+
+const struct backend_table backend_cuda = {
+    .name = "cuda",
+    .open = cuda_open,
+    .close = cuda_close,
+    .alloc = cuda_alloc,
+    .release = cuda_release,
+    .alloc_host = cuda_alloc_host,
+    .release_host = cuda_release_host,
+    .resident = cuda_resident,
+    .release_resident = cuda_release_resident,
+    .upload = cuda_upload,
+    .download = cuda_download,
+    .zero = cuda_zero,
+    .sync = cuda_sync,
+    .run = cuda_run,
+    .wait = cuda_wait,
+    .program_destroy = cuda_program_destroy,
+    .step_begin = cuda_step_begin,
+    .gather = cuda_gather,
+    .update = cuda_update,
+    .convert = cuda_convert,
+    .publish = cuda_publish,
+    .allreduce = cuda_allreduce,
+    .comm_join = cuda_comm_join,
+    .broadcast = cuda_broadcast,
+    .ops =
+        {
+#define OP(NAME, name)                                                                                       \
+  [OP_##NAME] = {.create = name##_cuda_create,                                                               \
+                 .forward = name##_cuda_forward,                                                             \
+                 .backward = name##_cuda_backward,                                                           \
+                 .destroy = name##_cuda_destroy},
+#include "model/ops/ops.def"
+#undef OP
+        },
+};

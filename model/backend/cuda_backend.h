@@ -1,0 +1,58 @@
+/* The CUDA backend's own state, shared by its files: cuda.c (memory, table), cuda_open.c (device), cuda_run.c
+ * (recording), comm_cuda.c (NCCL). */
+#ifndef CONVOY_MODEL_BACKEND_CUDA_BACKEND_H
+#define CONVOY_MODEL_BACKEND_CUDA_BACKEND_H
+
+#include <nccl.h>
+
+#include "model/backend/backend.h"
+#include "model/ops/op_cuda.h"
+
+enum { CUDA_RUNS = 64 /* events of the latest runs */ };
+
+/* The ranks' communicator; none for one rank. */
+struct cuda_comm {
+  ncclComm_t comm; /* NULL: one rank */
+  cudaStream_t stream;
+  cudaEvent_t ready, done; /* compute -> comm, comm -> compute */
+  bool started;            /* since the last join */
+};
+
+struct cuda_backend {
+  struct backend base; /* first */
+  struct cuda_context context;
+  struct cuda_comm comm;
+  cudaEvent_t run_done[CUDA_RUNS];
+  cudaEvent_t synced;
+  uint64_t runs;
+  bool eager; /* never record: CONVOY_EAGER=1 */
+};
+
+static inline struct cuda_backend *cuda_backend_of(struct backend *backend) {
+  return (struct cuda_backend *)backend;
+}
+
+/* Chooses and opens this rank's device and fills description[capacity]. Collective; the same status on all
+ * ranks. */
+enum status cuda_open_device(const struct world *world, enum precision precision,
+                             struct cuda_context *context, char *description, size_t capacity);
+
+/* Waits for the event and all before it, watching the communicator. */
+enum status cuda_wait_event(struct cuda_backend *cuda, cudaEvent_t event);
+
+enum status cuda_run(struct backend *backend, struct program **program, enum status (*body)(void *),
+                     void *argument, uint64_t *ticket);
+enum status cuda_wait(struct backend *backend, uint64_t ticket);
+void cuda_program_destroy(struct backend *backend, struct program *program);
+
+/* Collective; for one rank only the stream is made. */
+enum status cuda_comm_open(struct cuda_backend *cuda, int timeout_seconds);
+void cuda_comm_close(struct cuda_backend *cuda);
+/* STATUS_COMM if the communicator has failed. */
+enum status cuda_comm_check(const struct cuda_backend *cuda);
+
+enum status cuda_allreduce(struct backend *backend, float *data, int64_t count);
+enum status cuda_comm_join(struct backend *backend);
+enum status cuda_broadcast(struct backend *backend, void *data, size_t bytes, int root);
+
+#endif

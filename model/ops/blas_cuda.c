@@ -1,0 +1,177 @@
+/* Matrix products; see blas_cuda.h. cuBLASLt counts columns first: a row-major c = a b is its c' = b' a', so
+ * our b is its A, our a its B, and the leading dimension is a row's length. */
+#include "model/ops/blas_cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/base/log.h"
+#include "model/ops/op_cuda.h"
+
+enum { PROPOSED = 8 };
+
+struct blas_product {
+  cublasLtMatmulDesc_t operation;
+  cublasLtMatrixLayout_t a, b, c; /* ours */
+  cublasLtMatmulAlgo_t algorithm;
+  size_t workspace;
+};
+
+static cudaDataType_t data_type(enum dtype dtype) {
+  return dtype == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+static cublasOperation_t operation(bool transposed) {
+  return transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+}
+
+void blas_product_destroy(struct blas_product *product) {
+  if (!product) return;
+  if (product->operation) cublasLtMatmulDescDestroy(product->operation);
+  if (product->a) cublasLtMatrixLayoutDestroy(product->a);
+  if (product->b) cublasLtMatrixLayoutDestroy(product->b);
+  if (product->c) cublasLtMatrixLayoutDestroy(product->c);
+  free(product);
+}
+
+static enum status describe(const struct cuda_context *context, const struct blas_problem *p,
+                            struct blas_product *product) {
+  cublasComputeType_t compute =
+      p->dtype == DTYPE_F32 && context->op.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  cublasOperation_t first = operation(p->b_transposed), second = operation(p->a_transposed);
+  TRY_BLAS(cublasLtMatmulDescCreate(&product->operation, compute, CUDA_R_32F));
+  TRY_BLAS(
+      cublasLtMatmulDescSetAttribute(product->operation, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
+  TRY_BLAS(cublasLtMatmulDescSetAttribute(product->operation, CUBLASLT_MATMUL_DESC_TRANSB, &second,
+                                          sizeof second));
+  uint64_t b_row = (uint64_t)(p->b_transposed ? p->k : p->n),
+           b_rows = (uint64_t)(p->b_transposed ? p->n : p->k);
+  uint64_t a_row = (uint64_t)(p->a_transposed ? p->m : p->k),
+           a_rows = (uint64_t)(p->a_transposed ? p->k : p->m);
+  TRY_BLAS(cublasLtMatrixLayoutCreate(&product->b, data_type(p->dtype), b_row, b_rows, (int64_t)b_row));
+  TRY_BLAS(cublasLtMatrixLayoutCreate(&product->a, data_type(p->dtype), a_row, a_rows, (int64_t)a_row));
+  TRY_BLAS(
+      cublasLtMatrixLayoutCreate(&product->c, data_type(p->result), (uint64_t)p->n, (uint64_t)p->m, p->n));
+  return STATUS_OK;
+}
+
+static enum status propose(struct cuda_context *context, const struct blas_problem *p,
+                           const struct blas_product *product, cublasLtMatmulHeuristicResult_t *result,
+                           int *count) {
+  cublasLtMatmulPreference_t preference = NULL;
+  uint64_t workspace = context->op.workspace_limit, wanted = ~(uint64_t)0;
+  uint32_t alignment = 16;
+  if (p->dtype == DTYPE_F32 && !context->op.tf32) /* fp32 must not pass through the tensor cores */
+    wanted &= ~(uint64_t)CUBLASLT_NUMERICAL_IMPL_FLAGS_TENSOR_OP_MASK;
+  enum status status = STATUS_OK;
+  cublasStatus_t error = cublasLtMatmulPreferenceCreate(&preference);
+  const cublasLtMatmulPreferenceAttributes_t aligned[] = {
+      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+  for (int i = 0; i < 4 && error == CUBLAS_STATUS_SUCCESS; i++)
+    error = cublasLtMatmulPreferenceSetAttribute(preference, aligned[i], &alignment, sizeof alignment);
+  if (error == CUBLAS_STATUS_SUCCESS)
+    error = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                 &workspace, sizeof workspace);
+  if (error == CUBLAS_STATUS_SUCCESS)
+    error = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_IMPL_MASK, &wanted,
+                                                 sizeof wanted);
+  if (error == CUBLAS_STATUS_SUCCESS)
+    error = cublasLtMatmulAlgoGetHeuristic(context->blas, product->operation, product->b, product->a,
+                                           product->c, product->c, preference, PROPOSED, result, count);
+  if (error != CUBLAS_STATUS_SUCCESS || *count == 0)
+    status = RAISE(STATUS_INTERNAL, "cuBLASLt %zu has no algorithm for a %lldx%lldx%lld product of %s: %s",
+                   cublasLtGetVersion(), (long long)p->m, (long long)p->n, (long long)p->k,
+                   dtype_name(p->dtype), cublasLtGetStatusString(error));
+  if (preference) cublasLtMatmulPreferenceDestroy(preference);
+  return status;
+}
+
+struct trial {
+  struct cuda_context *context;
+  const struct blas_product *product;
+  const void *a, *b;
+  void *c, *workspace;
+};
+
+static cublasStatus_t execute(struct cuda_context *context, const struct blas_product *product, const void *a,
+                              const void *b, void *c, bool add, void *workspace) {
+  const float alpha = 1, beta = add ? 1 : 0;
+  return cublasLtMatmul(context->blas, product->operation, &alpha, b, product->b, a, product->a, &beta, c,
+                        product->c, c, product->c, &product->algorithm, workspace, product->workspace,
+                        context->stream);
+}
+
+static bool trial_run(void *argument) {
+  struct trial *trial = argument;
+  bool done = execute(trial->context, trial->product, trial->a, trial->b, trial->c, false,
+                      trial->workspace) == CUBLAS_STATUS_SUCCESS;
+  if (!done) (void)cudaGetLastError();
+  return done;
+}
+
+/* Takes the fastest of the proposals, in a deterministic context the first that runs. */
+static enum status choose(struct cuda_context *context, const struct blas_problem *p,
+                          struct blas_product *product, const cublasLtMatmulHeuristicResult_t *result,
+                          int count) {
+  size_t most = 0, a = cuda_align((size_t)(p->m * p->k) * dtype_bytes(p->dtype));
+  size_t b = cuda_align((size_t)(p->k * p->n) * dtype_bytes(p->dtype));
+  size_t c = cuda_align((size_t)(p->m * p->n) * dtype_bytes(p->result));
+  struct trial trial = {.context = context, .product = product};
+  void *memory;
+  int best = -1;
+  float least = 0;
+  for (int i = 0; i < count; i++)
+    if (result[i].workspaceSize > most) most = result[i].workspaceSize;
+  TRY(cuda_scratch(context, p->dtype, a + b + c + most, &memory));
+  trial.a = memory;
+  trial.b = cuda_offset(memory, a);
+  trial.c = cuda_offset(memory, a + b);
+  trial.workspace = cuda_offset(memory, a + b + c);
+  for (int i = 0; i < count && !(context->op.deterministic && best >= 0); i++) {
+    float time;
+    if (result[i].state != CUBLAS_STATUS_SUCCESS) continue;
+    product->algorithm = result[i].algo;
+    product->workspace = result[i].workspaceSize;
+    TRY(cuda_time(context, trial_run, &trial, least, &time));
+    if (time >= 0 && (best < 0 || time < least)) {
+      best = i;
+      least = time;
+    }
+  }
+  if (best < 0)
+    return RAISE(STATUS_INTERNAL, "cuBLASLt: none of %d algorithms runs a %lldx%lldx%lld product of %s",
+                 count, (long long)p->m, (long long)p->n, (long long)p->k, dtype_name(p->dtype));
+  product->algorithm = result[best].algo;
+  product->workspace = result[best].workspaceSize;
+  if (getenv("CONVOY_PLANS"))
+    log_info("product: %lldx%lldx%lld %s -> %s: %d candidates, number %d, %.4f ms", (long long)p->m,
+             (long long)p->n, (long long)p->k, dtype_name(p->dtype), dtype_name(p->result), count, best,
+             (double)least);
+  return STATUS_OK;
+}
+
+enum status blas_product_create(struct cuda_context *context, const struct blas_problem *problem,
+                                struct blas_product **product, size_t *workspace) {
+  cublasLtMatmulHeuristicResult_t result[PROPOSED];
+  enum status status = STATUS_OK;
+  int count = 0;
+  struct blas_product *made = calloc(1, sizeof *made);
+  if (!made) return RAISE(STATUS_INPUT, "out of memory");
+  memset(result, 0, sizeof result);
+  TRY_OUT(describe(context, problem, made));
+  TRY_OUT(propose(context, problem, made, result, &count));
+  TRY_OUT(choose(context, problem, made, result, count));
+  *product = made;
+  *workspace = made->workspace;
+out:
+  if (status != STATUS_OK) blas_product_destroy(made);
+  return status;
+}
+
+enum status blas_product_run(struct cuda_context *context, const struct blas_product *product, const void *a,
+                             const void *b, void *c, bool add, void *workspace) {
+  TRY_BLAS(execute(context, product, a, b, c, add, workspace));
+  return STATUS_OK;
+}

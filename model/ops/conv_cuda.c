@@ -1,0 +1,116 @@
+/* Convolution products; see conv_cuda.h. */
+#include "model/ops/conv_cuda.h"
+
+#include <string.h>
+
+#include "model/ops/kernels.h"
+#include "model/ops/op_cuda.h"
+
+static void most(size_t *bytes, size_t other) {
+  if (other > *bytes) *bytes = other;
+}
+
+/* An adding plan is worth it unless it is slower than the plain one and an addition (three passes over d_in
+ * at about 3 TB/s) are together. */
+static bool add_pays(const struct conv_products *products) {
+  float pass = 3.0f * (float)products->in_count * (float)dtype_bytes(products->dtype) / 3e9f + 0.003f;
+  return products->data_add &&
+         cudnn_plan_milliseconds(products->data_add) <= cudnn_plan_milliseconds(products->data) + pass;
+}
+
+static enum status find_training(struct cuda_context *context, struct conv_problem problem,
+                                 struct conv_products *products) {
+  problem.kind = CONV_BACKWARD_DATA;
+  TRY(cudnn_plan_find(context, &problem, &products->data));
+  problem.add = 1;
+  TRY(cudnn_plan_find(context, &problem, &products->data_add));
+  if (!add_pays(products)) products->data_add = NULL;
+  problem.add = 0;
+  problem.kind = CONV_BACKWARD_FILTER;
+  problem.result = DTYPE_F32;
+  TRY(cudnn_plan_find(context, &problem, &products->filter));
+  if (problem.dtype == DTYPE_F32) return STATUS_OK;
+  problem.result = problem.dtype;
+  TRY(cudnn_plan_find(context, &problem, &products->filter_low));
+  /* Rounding the gradient costs little time but accuracy: fp32 unless it is far slower. */
+  if (products->filter && cudnn_plan_milliseconds(products->filter) >
+                              1.5f * cudnn_plan_milliseconds(products->filter_low) + 0.01f)
+    products->filter = NULL;
+  if (products->filter) products->filter_low = NULL;
+  return STATUS_OK;
+}
+
+enum status conv_products_create(struct cuda_context *context, const struct tensor *in,
+                                 const struct tensor *out, const struct conv2d_attr *attr, bool training,
+                                 struct conv_products *products, size_t *workspace) {
+  struct conv_problem problem;
+  memset(&problem, 0, sizeof problem); /* padding too: problems are compared as bytes */
+  problem.kind = CONV_FORWARD;
+  problem.dtype = problem.result = (int32_t)in->dtype;
+  problem.n = in->dim[0];
+  problem.h = in->dim[1];
+  problem.w = in->dim[2];
+  problem.c = in->dim[3];
+  problem.filters = attr->filters;
+  problem.kernel_h = attr->kernel_h;
+  problem.kernel_w = attr->kernel_w;
+  problem.out_h = out->dim[1];
+  problem.out_w = out->dim[2];
+  problem.stride = attr->stride;
+  problem.pad = attr->pad;
+  *products = (struct conv_products){.dtype = in->dtype,
+                                     .in_count = tensor_count(in),
+                                     .weight_count = (int64_t)attr->filters * attr->kernel_h *
+                                                     attr->kernel_w * in->dim[3]};
+  *workspace = 0;
+  TRY(cudnn_plan_find(context, &problem, &products->forward));
+  most(workspace, cudnn_plan_workspace(products->forward));
+  if (!training) return STATUS_OK;
+  TRY(find_training(context, problem, products));
+  most(workspace,
+       cudnn_plan_workspace(products->data) +
+           (products->data_add ? 0 : cuda_align((size_t)products->in_count * dtype_bytes(in->dtype))));
+  most(workspace, cudnn_plan_workspace(products->data_add));
+  most(workspace, cudnn_plan_workspace(products->filter));
+  if (products->filter_low)
+    most(workspace, cudnn_plan_workspace(products->filter_low) +
+                        cuda_align((size_t)products->weight_count * dtype_bytes(in->dtype)));
+  return STATUS_OK;
+}
+
+/* cuDNN takes pointers to what it only reads as void * too. */
+static void *unconst(const void *pointer) {
+  union {
+    const void *in;
+    void *out;
+  } same = {.in = pointer};
+  return same.out;
+}
+
+enum status conv_forward(struct cuda_context *context, const struct conv_products *products, const void *in,
+                         const void *weight, void *out, void *workspace) {
+  return cudnn_plan_run(context, products->forward, unconst(in), unconst(weight), out, workspace);
+}
+
+enum status conv_backward_data(struct cuda_context *context, const struct conv_products *products,
+                               const void *d_out, const void *weight, void *d_in, bool add, void *workspace) {
+  void *w = unconst(weight), *y = unconst(d_out);
+  if (!add) return cudnn_plan_run(context, products->data, d_in, w, y, workspace);
+  if (products->data_add) return cudnn_plan_run(context, products->data_add, d_in, w, y, workspace);
+  void *rest = cuda_offset(workspace, cuda_align((size_t)products->in_count * dtype_bytes(products->dtype)));
+  TRY(cudnn_plan_run(context, products->data, workspace, w, y, rest));
+  TRY_CUDA(kernel_add(context->stream, products->dtype, d_in, workspace, d_in, products->in_count));
+  return STATUS_OK;
+}
+
+enum status conv_backward_filter(struct cuda_context *context, const struct conv_products *products,
+                                 const void *in, const void *d_out, float *d_weight, void *workspace) {
+  void *x = unconst(in), *y = unconst(d_out);
+  if (products->filter) return cudnn_plan_run(context, products->filter, x, d_weight, y, workspace);
+  void *rest =
+      cuda_offset(workspace, cuda_align((size_t)products->weight_count * dtype_bytes(products->dtype)));
+  TRY(cudnn_plan_run(context, products->filter_low, x, workspace, y, rest));
+  TRY_CUDA(kernel_convert(context->stream, products->dtype, workspace, DTYPE_F32, d_weight,
+                          products->weight_count));
+  return STATUS_OK;
+}

@@ -1,0 +1,146 @@
+/* Our own CUDA kernels that compute ops, as C functions that only enqueue on `stream`. Each returns a
+ * cudaError_t as int, 0 for success. Sums have a fixed order: nothing depends on which block or thread comes
+ * first. `dtype` is the activations' type, fp32 or bf16; arithmetic is fp32. Activations are N,H,W,C; "rows"
+ * are N*H*W. Pointers are device memory, aligned to 16 bytes for the fast paths; what is not, or a channel
+ * count that does not fit, takes a slower path of the same result. */
+#ifndef CONVOY_MODEL_OPS_KERNELS_H
+#define CONVOY_MODEL_OPS_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model/ops/op.h"
+
+struct CUstream_st; /* cudaStream_t is a pointer to it */
+
+/* ---- elementwise (pointwise.cu) ---- */
+
+/* data[count] = numbers in (-1, 1), a function of their index only. */
+int kernel_random(struct CUstream_st *stream, enum dtype dtype, void *data, int64_t count);
+
+/* out[count] = from[count] rounded to out_dtype; count elements of fp32 or bf16. */
+int kernel_convert(struct CUstream_st *stream, enum dtype from_dtype, const void *from, enum dtype out_dtype,
+                   void *out, int64_t count);
+
+/* out = a + b, elementwise; out may be a or b. */
+int kernel_add(struct CUstream_st *stream, enum dtype dtype, const void *a, const void *b, void *out,
+               int64_t count);
+
+/* For i of 0, 1: d_in[i] = d_out, added to if add[i]; NULL: not wanted. */
+int kernel_add_backward(struct CUstream_st *stream, enum dtype dtype, const void *d_out, void *const d_in[2],
+                        const bool add[2], int64_t count);
+
+int kernel_activation(struct CUstream_st *stream, enum dtype dtype, enum activation kind, const void *in,
+                      void *out, int64_t count);
+
+/* kept: out for relu, in for gelu and silu. */
+int kernel_activation_backward(struct CUstream_st *stream, enum dtype dtype, enum activation kind,
+                               const void *kept, const void *d_out, void *d_in, bool add, int64_t count);
+
+/* ---- channels (batchnorm.cu) ---- */
+
+/* Floats of workspace that the reductions below need for these rows and channels. */
+size_t kernel_channel_workspace(enum dtype dtype, int64_t rows, int64_t channels);
+
+/* data (rows, channels) += bias (channels), in place. */
+int kernel_bias_add(struct CUstream_st *stream, enum dtype dtype, void *data, const float *bias, int64_t rows,
+                    int64_t channels);
+
+/* sum (channels) = column sums of data (rows, channels). */
+int kernel_column_sum(struct CUstream_st *stream, enum dtype dtype, const void *data, float *sum,
+                      int64_t rows, int64_t channels, float *workspace, uint32_t *tickets);
+
+struct norm_args {
+  enum dtype dtype;
+  enum activation activation; /* applied after the residual */
+  int64_t rows, channels;
+  float epsilon;
+  const void *in;       /* rows, channels */
+  const void *residual; /* rows, channels or NULL */
+  void *out;            /* rows, channels; in backward what forward wrote (read for relu with a residual) */
+  const float *weight, *bias;              /* channels */
+  float *mean, *invstd;                    /* channels; of the batch */
+  const float *running_mean, *running_var; /* channels; read by kernel_norm_apply if mean is NULL */
+  /* kernel_norm_statistics; NULL: not wanted. Batch mean and unbiased variance, each times batch * *scale. */
+  float *batch_mean, *batch_var;
+  const float *scale;
+  float batch;
+  /* backward */
+  const void *d_out;
+  void *d_in;       /* rows, channels; added to if d_in_add */
+  void *d_residual; /* rows, channels; NULL: not wanted; added to if d_residual_add */
+  bool d_in_add, d_residual_add;
+  float *d_weight, *d_bias; /* channels */
+  float *workspace;         /* kernel_channel_workspace */
+  uint32_t *tickets;
+};
+
+/* mean, invstd = 1/sqrt(var + epsilon) with the biased variance, and batch_mean, batch_var. One pass over
+ * `in`. */
+int kernel_norm_statistics(struct CUstream_st *stream, const struct norm_args *args);
+
+/* out = activation((in - mean) * invstd * weight + bias + residual). out may be in. */
+int kernel_norm_apply(struct CUstream_st *stream, const struct norm_args *args);
+
+/* d_weight and d_bias (Ioffe and Szegedy, 2015), the activation's gradient applied first. */
+int kernel_norm_backward_reduce(struct CUstream_st *stream, const struct norm_args *args);
+
+/* d_in and d_residual, from d_weight and d_bias. */
+int kernel_norm_backward_apply(struct CUstream_st *stream, const struct norm_args *args);
+
+/* ---- pools (pool.cu) ---- */
+
+struct pool_args {
+  enum dtype dtype;
+  int64_t n, h, w, c, out_h, out_w;
+  int kernel, stride;
+};
+
+/* out (n,out_h,out_w,c); index (same shape, NULL: not wanted): place in the window, row * kernel + column. */
+int kernel_maxpool(struct CUstream_st *stream, const struct pool_args *args, const void *in, void *out,
+                   uint8_t *index);
+int kernel_maxpool_backward(struct CUstream_st *stream, const struct pool_args *args, const void *d_out,
+                            const uint8_t *index, void *d_in, bool add);
+
+/* out (n,c) = mean over h,w; args' out_h, out_w, kernel and stride are not read. */
+int kernel_avgpool(struct CUstream_st *stream, const struct pool_args *args, const void *in, void *out);
+int kernel_avgpool_backward(struct CUstream_st *stream, const struct pool_args *args, const void *d_out,
+                            void *d_in, bool add);
+
+/* ---- loss (loss.cu) ---- */
+
+/* Floats of workspace of kernel_softmax_xent. */
+size_t kernel_softmax_xent_workspace(int64_t rows);
+
+/* See op.h: out[0] = loss sum, out[1] = correct; log_sum_exp (rows) or NULL. */
+int kernel_softmax_xent(struct CUstream_st *stream, enum dtype dtype, const void *logits,
+                        const int32_t *labels, int64_t rows, int64_t classes, float smoothing, float *out,
+                        float *log_sum_exp, float *workspace, uint32_t *tickets);
+int kernel_softmax_xent_backward(struct CUstream_st *stream, enum dtype dtype, const void *logits,
+                                 const int32_t *labels, const float *log_sum_exp, int64_t rows,
+                                 int64_t classes, float smoothing, const float *scale, void *d_logits,
+                                 bool add);
+
+/* ---- linear layers with few outputs (linear.cu): fp32 products and sums whatever the type ---- */
+
+enum { KERNEL_LINEAR_OUTPUTS = 16 }; /* at most */
+
+struct linear_args {
+  enum dtype dtype;
+  int64_t rows, inputs, outputs; /* in (rows, inputs), weight (outputs, inputs), out (rows, outputs) */
+};
+
+size_t kernel_linear_workspace(const struct linear_args *args); /* floats, for forward or backward */
+int kernel_linear(struct CUstream_st *stream, const struct linear_args *args, const void *in,
+                  const void *weight, const float *bias, void *out, float *workspace, uint32_t *tickets);
+/* d_in NULL: not wanted. */
+int kernel_linear_backward(struct CUstream_st *stream, const struct linear_args *args, const void *in,
+                           const void *weight, const void *d_out, void *d_in, bool add, float *d_weight,
+                           float *d_bias, float *workspace, uint32_t *tickets);
+
+/* out (rows, columns) = in fp32 + bias, rounded to dtype. */
+int kernel_bias_convert(struct CUstream_st *stream, enum dtype dtype, const float *in, const float *bias,
+                        void *out, int64_t rows, int64_t columns);
+
+#endif

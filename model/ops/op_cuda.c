@@ -1,0 +1,87 @@
+/* Errors, scratch memory and timing for the CUDA ops. */
+#include "model/ops/op_cuda.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/ops/kernels.h"
+#include "model/ops/table_cuda.h"
+
+enum { TIMING_ROUNDS = 3, TIMING_CALLS = 5 };
+
+enum status cuda_raise(const char *function, const char *call, cudaError_t error) {
+  enum status status = error == cudaErrorMemoryAllocation ? STATUS_INPUT : STATUS_INTERNAL;
+  (void)cudaGetLastError(); /* forget it, unless it is one that stays */
+  return error_raise(status, function, "CUDA: %s (%s) at %s", cudaGetErrorString(error),
+                     cudaGetErrorName(error), call);
+}
+
+enum status cuda_raise_cudnn(const char *function, const char *call, cudnnStatus_t error) {
+  char text[256] = "";
+  cudnnGetLastErrorString(text, sizeof text);
+  return error_raise(STATUS_INTERNAL, function, "cuDNN: %s at %s%s%.200s", cudnnGetErrorString(error), call,
+                     text[0] ? ": " : "", text);
+}
+
+enum status cuda_raise_blas(const char *function, const char *call, cublasStatus_t error) {
+  return error_raise(STATUS_INTERNAL, function, "cuBLASLt: %s at %s", cublasLtGetStatusString(error), call);
+}
+
+void cuda_scratch_release(struct cuda_context *context) {
+  cudaFree(context->scratch);
+  context->scratch = NULL;
+  context->scratch_bytes = 0;
+}
+
+enum status cuda_scratch(struct cuda_context *context, enum dtype dtype, size_t bytes, void **memory) {
+  if (bytes > context->scratch_bytes) {
+    cuda_scratch_release(context);
+    cudaError_t error = cudaMalloc(&context->scratch, bytes);
+    if (error != cudaSuccess) {
+      context->scratch = NULL;
+      (void)cudaGetLastError();
+      return RAISE(error == cudaErrorMemoryAllocation ? STATUS_INPUT : STATUS_INTERNAL,
+                   "CUDA: %s at %zu bytes of device memory for choosing algorithms; lower the batch",
+                   cudaGetErrorString(error), bytes);
+    }
+    context->scratch_bytes = bytes;
+  }
+  TRY_CUDA(kernel_random(context->stream, dtype, context->scratch, (int64_t)(bytes / dtype_bytes(dtype))));
+  *memory = context->scratch;
+  return STATUS_OK;
+}
+
+enum status cuda_time(struct cuda_context *context, bool (*work)(void *), void *argument, float limit,
+                      float *milliseconds) {
+  float best = INFINITY;
+  *milliseconds = -1;
+  if (!work(argument)) return STATUS_OK;
+  TRY_CUDA(cudaStreamSynchronize(context->stream));
+  for (int round = 0; round < TIMING_ROUNDS; round++) {
+    float elapsed;
+    TRY_CUDA(cudaEventRecord(context->start, context->stream));
+    for (int i = 0; i < TIMING_CALLS; i++)
+      if (!work(argument)) return STATUS_OK;
+    TRY_CUDA(cudaEventRecord(context->stop, context->stream));
+    TRY_CUDA(cudaEventSynchronize(context->stop));
+    TRY_CUDA(cudaEventElapsedTime(&elapsed, context->start, context->stop));
+    if (elapsed / TIMING_CALLS < best) best = elapsed / TIMING_CALLS;
+    if (limit > 0 && best > 2 * limit) break;
+  }
+  *milliseconds = best;
+  return STATUS_OK;
+}
+
+enum status op_state_cuda(const void *made, size_t bytes, void **state) {
+  void *copy = malloc(bytes);
+  if (!copy) return RAISE(STATUS_INPUT, "out of memory");
+  memcpy(copy, made, bytes);
+  *state = copy;
+  return STATUS_OK;
+}
+
+void op_free_cuda(struct op_context *context, void *state) {
+  (void)context;
+  free(state);
+}
