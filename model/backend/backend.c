@@ -4,7 +4,7 @@
 #include <string.h>
 
 #ifdef CONVOY_CUDA
-#include "model/backend/cuda.h"
+#include "model/backend/devices.h"
 #endif
 
 #if defined(CONVOY_CPU) && defined(CONVOY_CUDA)

@@ -1,7 +1,5 @@
 /* The CUDA backend: cuDNN, cuBLASLt and own kernels on one stream, NCCL on a second. This file opens it and
  * moves memory; its table is at the end. */
-#include "model/backend/cuda.h"
-
 #include <stdlib.h>
 #include <string.h>
 

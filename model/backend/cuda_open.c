@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/backend/cuda.h"
+#include "model/backend/devices.h"
 #include "model/backend/cuda_backend.h"
 #include "model/backend/kernels.h"
 
