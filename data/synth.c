@@ -35,15 +35,15 @@ static void draw(const struct synth_options *options, struct random_key key, int
   drawing->sin_angle = sin(angle);
   drawing->wave = 2 * PI / (4 + 2 * u[1]); /* a period of 4 to 6 pixels */
   drawing->phase = 2 * PI * u[2];
-  drawing->radius = size * (0.3 + 0.15 * u[3]);
-  drawing->y = size * (0.5 + 0.3 * (u[4] - 0.5));
-  drawing->x = size * (0.5 + 0.3 * (u[5] - 0.5));
+  drawing->radius = size * (0.35 + 0.15 * u[3]);
+  drawing->y = size * (0.5 + 0.25 * (u[4] - 0.5));
+  drawing->x = size * (0.5 + 0.25 * (u[5] - 0.5));
   /* Neighbours in angle lie far apart in hue: 3 steps of 10 classes. */
   int turn = options->classes % 3 ? 3 : 1;
   double hue = label * turn * step + 1.3 * step * (u[6] - 0.5);
   hue_colour(hue, drawing->stripe);
-  for (int c = 0; c < 3; c++) drawing->ground[c] = 0.25 + 0.5 * u[7 + c];
-  drawing->contrast = 0.5 + 0.5 * u[10];
+  for (int c = 0; c < 3; c++) drawing->ground[c] = 0.3 + 0.4 * u[7 + c];
+  drawing->contrast = 0.65 + 0.35 * u[10];
 }
 
 void synth_image(const struct synth_options *options, int split, int64_t row, uint8_t *image,
