@@ -8,8 +8,7 @@ set -euo pipefail
 [ $# = 2 ] || { sed -n '6p' "${BASH_SOURCE[0]}" | sed 's/^# //'; exit 2; }
 build=$1 archive=$2
 [ -x "$build/app/convoy" ] || { echo "error: no program at '$build/app/convoy'; build first" >&2; exit 2; }
-mpi=$(dirname "$(readlink -f "$(ldconfig -p | awk '/libmpi\.so/ { print $NF; exit }')")")
-plugins=$mpi/openmpi3
+plugins=$(ompi_info --parsable --path pkglibdir | sed -n 's/^path:pkglibdir://p')
 [ -d "$plugins" ] || { echo "error: no Open MPI plugins at '$plugins'; expected Debian's Open MPI 4.1" >&2; exit 2; }
 top=$(mktemp -d)
 trap 'rm -rf "$top"' EXIT
@@ -22,7 +21,9 @@ place() { # place FILE NAME FOLDER: the stripped binary in real/, a wrapper that
 #!/bin/sh
 # Finds the bundle's libraries, then CUDA's: the toolkit's, or those of Python's nvidia packages.
 top=$(cd "$(dirname "$0")/.." && pwd)
+export PMIX_MCA_pcompress_base_silence_warning=1
 export OPAL_PREFIX="$top" PMIX_INSTALL_PREFIX="$top" OMPI_MCA_btl=^openib,ofi OMPI_MCA_pml=ob1
+export OMPI_MCA_plm_rsh_agent=sh # one host: no ssh is needed, but Open MPI insists on an agent
 paths=$top/lib
 for folder in /usr/local/cuda/lib64 /usr/lib/x86_64-linux-gnu $CONVOY_CUDA_PATHS; do paths=$paths:$folder; done
 export LD_LIBRARY_PATH="$paths${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
@@ -35,6 +36,7 @@ for suite in "$build"/tests/test_*_on_backend; do
   [ ! -x "$suite" ] || place "$suite" "$(basename "$suite")" tests
 done
 place "$(readlink -f "$(command -v mpirun)")" mpirun bin
+place "$(readlink -f "$(command -v orted)")" orted bin # a rank without mpirun starts it
 cp -r /usr/share/openmpi "$top/share/"
 
 needed() { # the libraries of FILE..., without those that every machine has or the CUDA toolkit brings
@@ -61,5 +63,6 @@ done
 pmix=$(dirname "$(readlink -f "$(ldconfig -p | awk '/libpmix\.so\.2/ { print $NF; exit }')")")
 mkdir -p "$top/${pmix#/usr/}/pmix"
 cp "$pmix"/pmix/*.so "$top/${pmix#/usr/}/pmix/"
+take "$pmix"/pmix/*.so
 tar -C "$top" -cJf "$archive" .
 du -h "$archive" | awk '{ print $2 ": " $1 }'
