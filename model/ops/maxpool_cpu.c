@@ -37,16 +37,19 @@ OP_CPU_INLINE void window_block(bool bf16, const void *in, int64_t at, int64_t r
   int32_t where[OP_CPU_WIDTH] = {0};
 #pragma omp simd
   for (int j = 0; j < w; j++) best[j] = op_cpu_load(in, bf16, at + j);
-  for (int k = 1; k < kernel * kernel; k++) {
-    int64_t from = at + k / kernel * row + k % kernel * channels;
+  for (int v = 0; v < kernel; v++)
+    for (int u = 0; u < kernel; u++) {
+      int64_t from = at + v * row + u * channels;
+      int32_t here = v * kernel + u;
 #pragma omp simd
-    for (int j = 0; j < w; j++) {
-      float value = op_cpu_load(in, bf16, from + j);
-      bool larger = value > best[j] || value != value; /* a NaN wins, so that the loss shows it */
-      best[j] = larger ? value : best[j];
-      where[j] = larger ? k : where[j];
+      for (int j = 0; j < w; j++) {
+        float value = op_cpu_load(in, bf16, from + j), before = best[j];
+        where[j] = value > before ? here : where[j];
+        best[j] = value > before ? value : before;
+        where[j] = value != value ? here : where[j]; /* a NaN wins, so that the loss shows it */
+        best[j] = value != value ? value : best[j];
+      }
     }
-  }
 #pragma omp simd
   for (int j = 0; j < w; j++) op_cpu_store(out, bf16, to + j, best[j]);
   if (!place) return;
@@ -77,13 +80,15 @@ OP_CPU_CLONES static void forward_range(const struct maxpool_state *s, const voi
     forward_rows(false, s, in, out, place, range);
 }
 
-/* First and last window (exclusive) that covers position p along one axis. */
+/* The windows [first, last) that cover a position along one axis. */
 struct windows {
   int64_t first, last;
 };
-OP_CPU_INLINE struct windows windows_over(int64_t p, int kernel, int stride, int64_t count) {
-  int64_t first = p < kernel ? 0 : (p - kernel) / stride + 1, last = p / stride + 1;
-  return (struct windows){first, last < count ? last : count};
+
+/* Moves on from an earlier position's windows to those over p. */
+OP_CPU_INLINE void windows_move(struct windows *windows, int64_t p, int kernel, int stride, int64_t count) {
+  while (windows->first * stride + kernel <= p) windows->first++;
+  while (windows->last < count && windows->last * stride <= p) windows->last++;
 }
 
 /* w channels of one input element (y, x): `to` is its index, image its windows' first index. */
@@ -114,9 +119,10 @@ OP_CPU_INLINE void backward_rows(bool bf16, const struct maxpool_state *args, co
   const int64_t channels = s->channels;
   for (int64_t r = range.first; r < range.last; r++) {
     int64_t y = r % s->in_h, image = r / s->in_h * s->out_h * s->out_w * channels;
-    struct windows rows = windows_over(y, s->kernel, s->stride, s->out_h);
+    struct windows rows = {0, 0}, columns = {0, 0};
+    windows_move(&rows, y, s->kernel, s->stride, s->out_h);
     for (int64_t x = 0; x < s->in_w; x++) {
-      struct windows columns = windows_over(x, s->kernel, s->stride, s->out_w);
+      windows_move(&columns, x, s->kernel, s->stride, s->out_w);
       int64_t to = (r * s->in_w + x) * channels, c = 0;
       for (; c + OP_CPU_WIDTH <= channels; c += OP_CPU_WIDTH)
         element_block(bf16, s, d_out, place, image + c, y, x, rows, columns, OP_CPU_WIDTH, d_in, add, to + c);
