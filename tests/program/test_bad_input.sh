@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# What is refused: exit 2, one line on stderr that begins with `error:`, nothing written, on one rank and on two.
+# shellcheck source=tests/program/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+data=$WORK/data
+set_of "$data" 200 50
+out=$WORK/run
+
+# refuse RANKS PATTERN OPTION...: train with these options is refused, and the error line matches.
+refuse() {
+  local count=$1 pattern=$2
+  shift 2
+  ranks "$count" train --data "$data" --out "$out" --backend cpu --threads 1 "$@"
+  expect 2 "$*"
+  one_error "$*"
+  grep '^error: ' "$WORK/err.txt" | grep -qe "$pattern" || fail "$*: no '$pattern' in the error" "$WORK/err.txt"
+  [ -e "$out" ] && fail "$*: something was written"
+  pass "np $count: $* ($pattern)"
+}
+
+# Values and names: refused by the parser, which test_options.c covers row by row.
+for pair in "--batch 0" "--batch -3" "--batch 1.5" "--lr 0" "--lr -1" "--lr nan" "--lr inf" "--epochs x" "--epochs 0" \
+  "--momentum 1" "--weight-decay -1" "--label-smoothing 1" "--seed -1" "--log-every 0" "--checkpoint-every 0" \
+  "--checkpoint-minutes 0" "--keep -1" "--steps 0" "--warmup-steps -1" "--std 0" "--mean 1,2" "--optimizer adm" \
+  "--schedule step" "--precision fp16" "--backend gpu" "--augment mixup" "--scale-lr lin" "--lanes 4" \
+  "--comm-timeout 9" "--init-timeout 0" "--threads 0" "--eval-batch 0"; do
+  # shellcheck disable=SC2086
+  refuse 1 "${pair%% *}" $pair
+done
+refuse 1 "did you mean 'epochs'" --epohcs 3
+refuse 2 "did you mean 'epochs'" --epohcs 3
+refuse 2 "--lr" --lr nan
+refuse 1 "simplecnn" --model simplecn
+refuse 2 "resnet18" --model resnet19
+refuse 1 "tf32" --precision tf32
+refuse 2 "warmup" --warmup-steps 1000000
+refuse 2 "2 ranks" --expect-ranks 3
+refuse 1 "$WORK/nowhere" --data "$WORK/nowhere"
+refuse 2 "$WORK/nowhere" --data "$WORK/nowhere"
+refuse 1 "nowhere.conf" --config "$WORK/nowhere.conf"
+printf 'epochs = 1\nbacth = 5\n' > "$WORK/bad.conf"
+refuse 2 "bad.conf:2.*batch" --config "$WORK/bad.conf"
+
+mkdir "$WORK/empty"
+refuse 2 "$WORK/empty" --data "$WORK/empty"
+cp -r "$data" "$WORK/cut"
+shard=$(find "$WORK/cut" -name 'train-*.h5' | sort | tail -1)
+truncate -s -100 "$shard"
+refuse 1 "$(basename "$shard")" --data "$WORK/cut"
+refuse 2 "$(basename "$shard")" --data "$WORK/cut"
+cp -r "$data" "$WORK/text"
+shard=$(find "$WORK/text" -name 'train-*.h5' | sort | head -1)
+echo "not a shard" > "$shard"
+refuse 2 "$(basename "$shard")" --data "$WORK/text"
+
+mkdir "$out"
+echo mine > "$out/notes.txt"
+for count in 1 2; do
+  ranks "$count" train --data "$data" --out "$out" --backend cpu --threads 1
+  expect 2 "a folder that is not empty"
+  one_error "a folder that is not empty"
+  [ "$(ls "$out")" = notes.txt ] || fail "the folder was touched"
+done
+rm -r "$out"
+pass "a folder that is not empty is left alone"
+
+for count in 1 2; do
+  for arguments in "trian" "evl --data $data" "eval --data $data --checkpoint $WORK/nowhere" "eval --data $data" \
+    "eval --checkpoint $WORK --data $data" "train" "train --data $data"; do
+    # shellcheck disable=SC2086
+    ranks "$count" $arguments
+    expect 2 "$arguments"
+    one_error "$arguments"
+  done
+done
+pass "unknown commands, missing options, missing checkpoints"
+
+# A launch that MPI would turn into several runs of one rank.
+code=0
+SLURM_STEP_NUM_TASKS=3 SLURM_PROCID=0 "$CONVOY" train --data "$data" --out "$out" > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+expect 2 "silent singletons"
+one_error "silent singletons"
+code=0
+SLURM_STEP_NUM_TASKS=3 SLURM_PROCID=1 "$CONVOY" train --data "$data" --out "$out" > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+expect 2 "silent singletons, second task"
+[ -s "$WORK/err.txt" ] && fail "the second task speaks too" "$WORK/err.txt"
+[ -e "$out" ] && fail "something was written"
+pass "silent singletons are refused by one line"
