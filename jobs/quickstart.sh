@@ -82,9 +82,9 @@ else
   say "Making shards in $data"
   rm -rf "$data" "$data.source" "$out"
   if [ -n "$images" ]; then
-    "$convoy" data import --from "$images" --out "$data" </dev/null
+    "$convoy" data import "$images" "$data" </dev/null
   else
-    "$convoy" data synth --out "$data" </dev/null
+    "$convoy" data synth "$data" </dev/null
   fi
   stamp >"$data.source"
 fi

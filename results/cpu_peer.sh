@@ -19,7 +19,7 @@ convoy=${CONVOY_BUILD:-build}/app/convoy
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 data=${DATA:-$work/shards}
-[ -e "$data" ] || "$convoy" data synth --out "$data" >"$work/log" </dev/null
+[ -e "$data" ] || "$convoy" data synth "$data" >"$work/log" </dev/null
 
 for net in "${nets[@]}"; do
   steps=300

@@ -63,9 +63,9 @@ shards() {
   data=${DATA:-$WORK/shards}
   compgen -G "$data/train-*.h5" >/dev/null && return 0
   if [ -n "${IMAGES:-}" ]; then
-    part 200 "$convoy" data import --from "$IMAGES" --out "$data"
+    part 200 "$convoy" data import "$IMAGES" "$data"
   else
-    part 100 "$convoy" data synth --out "$data"
+    part 100 "$convoy" data synth "$data"
   fi
 }
 
