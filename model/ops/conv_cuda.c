@@ -1,6 +1,7 @@
 /* Convolution products; see conv_cuda.h. */
 #include "model/ops/conv_cuda.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "model/ops/kernels.h"
@@ -10,12 +11,52 @@ static void most(size_t *bytes, size_t other) {
   if (other > *bytes) *bytes = other;
 }
 
+enum { SAMPLE = 4096 };
+
+static float element(enum dtype dtype, const void *data, int64_t i) {
+  return dtype == DTYPE_BF16 ? bf16_to_float(((const uint16_t *)data)[i]) : ((const float *)data)[i];
+}
+
+/* Does the adding plan add? An engine that overlooks the sum it was asked for would be wrong in silence, so
+ * the first elements are compared: what it leaves of the old values in the difference to their true sum,
+ * which is all or nothing of them. */
+static enum status add_holds(struct cuda_context *context, const struct conv_problem *problem,
+                             const struct conv_products *products, bool *holds) {
+  const size_t size = dtype_bytes(products->dtype), x = cuda_align((size_t)products->in_count * size);
+  const size_t w = cuda_align((size_t)products->weight_count * size);
+  const size_t y =
+      cuda_align((size_t)(problem->n * problem->out_h * problem->out_w * problem->filters) * size);
+  const size_t rest = cudnn_plan_workspace(products->data) > cudnn_plan_workspace(products->data_add)
+                          ? cudnn_plan_workspace(products->data)
+                          : cudnn_plan_workspace(products->data_add);
+  const int64_t count = products->in_count < SAMPLE ? products->in_count : SAMPLE;
+  float old[SAMPLE], sum[SAMPLE], plain[SAMPLE]; /* of fp32's size: also large enough for bf16 */
+  void *d_in;
+  TRY(cuda_scratch(context, products->dtype, 2 * x + w + y + rest, &d_in));
+  void *other = cuda_offset(d_in, x), *weight = cuda_offset(other, x), *d_out = cuda_offset(weight, w);
+  void *workspace = cuda_offset(d_out, y);
+  TRY_CUDA(cudaMemcpyAsync(old, d_in, (size_t)count * size, cudaMemcpyDeviceToHost, context->stream));
+  TRY(cudnn_plan_run(context, products->data, other, weight, d_out, workspace));
+  TRY(cudnn_plan_run(context, products->data_add, d_in, weight, d_out, workspace));
+  TRY_CUDA(cudaMemcpyAsync(sum, d_in, (size_t)count * size, cudaMemcpyDeviceToHost, context->stream));
+  TRY_CUDA(cudaMemcpyAsync(plain, other, (size_t)count * size, cudaMemcpyDeviceToHost, context->stream));
+  TRY_CUDA(cudaStreamSynchronize(context->stream));
+  double left = 0, whole = 0;
+  for (int64_t i = 0; i < count; i++) {
+    double before = (double)element(products->dtype, old, i);
+    left += before *
+            ((double)element(products->dtype, sum, i) - before - (double)element(products->dtype, plain, i));
+    whole += before * before;
+  }
+  *holds = fabs(left) < 0.1 * whole; /* false for NaN */
+  return STATUS_OK;
+}
+
 /* An adding plan is worth it unless it is slower than the plain one and an addition (three passes over d_in
  * at about 3 TB/s) are together. */
 static bool add_pays(const struct conv_products *products) {
   float pass = 3.0f * (float)products->in_count * (float)dtype_bytes(products->dtype) / 3e9f + 0.003f;
-  return products->data_add &&
-         cudnn_plan_milliseconds(products->data_add) <= cudnn_plan_milliseconds(products->data) + pass;
+  return cudnn_plan_milliseconds(products->data_add) <= cudnn_plan_milliseconds(products->data) + pass;
 }
 
 static enum status find_training(struct cuda_context *context, struct conv_problem problem,
@@ -24,7 +65,11 @@ static enum status find_training(struct cuda_context *context, struct conv_probl
   TRY(cudnn_plan_find(context, &problem, &products->data));
   problem.add = 1;
   TRY(cudnn_plan_find(context, &problem, &products->data_add));
-  if (!add_pays(products)) products->data_add = NULL;
+  if (products->data_add) {
+    bool holds = false;
+    TRY(add_holds(context, &problem, products, &holds));
+    if (!holds || !add_pays(products)) products->data_add = NULL;
+  }
   problem.add = 0;
   problem.kind = CONV_BACKWARD_FILTER;
   problem.result = DTYPE_F32;

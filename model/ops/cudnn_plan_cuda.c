@@ -10,7 +10,7 @@
 #include "model/ops/cudnn_graph_cuda.h"
 #include "model/ops/op_cuda.h"
 
-enum { TIMED = 10 /* plans tried of those that cuDNN proposes */, PROPOSED = 64, TEXT = 160 };
+enum { TIMED = 12 /* plans tried of those that cuDNN proposes */, PROPOSED = 64, TEXT = 160 };
 
 struct cudnn_plan {
   struct conv_problem problem;
@@ -104,7 +104,6 @@ static enum status propose(struct cuda_context *context, const struct conv_probl
   int most = context->op.deterministic ? 1 : TIMED;
   *count = 0;
   for (size_t m = 0; m < sizeof mode / sizeof *mode && *count < most; m++) {
-    if (m > 0 && *count > 0) break;
     cudnnBackendDescriptor_t config[PROPOSED];
     int configs = cudnn_graph_configs(graph, mode[m], config, PROPOSED);
     for (int i = 0; i < configs; i++) {
