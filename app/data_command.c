@@ -184,18 +184,48 @@ static enum status refuse(int argc, char **argv) {
                subcommands[nearest].name);
 }
 
+/* Rows marked OPTION_OPERAND may be given by name or as plain words: by name where the name is there. */
+enum { MOST_ROWS = 12 };
+
+static bool given_by_name(int argc, char **argv, const char *name) {
+  size_t length = strlen(name);
+  for (int i = 1; i < argc; i++)
+    if (strncmp(argv[i], "--", 2) == 0 && strncmp(argv[i] + 2, name, length) == 0 &&
+        (argv[i][2 + length] == '\0' || argv[i][2 + length] == '='))
+      return true;
+  return false;
+}
+
+static struct option_table choose_operands(const struct option_table *table, int argc, char **argv,
+                                           bool all_named, struct option_row rows[MOST_ROWS]) {
+  struct option_table chosen = *table;
+  chosen.rows = rows;
+  for (int i = 0; i < table->count; i++) {
+    rows[i] = table->rows[i];
+    if (all_named || given_by_name(argc, argv, rows[i].name)) rows[i].flags &= ~(unsigned)OPTION_OPERAND;
+  }
+  return chosen;
+}
+
+/* Plain words come first: `import FROM OUT --seed 1`. */
+static bool has_operand(int argc, char **argv) {
+  return argc > 1 && argv[1][0] != '-';
+}
+
 enum status data_command(int argc, char **argv, const struct world *world) {
   const struct subcommand *subcommand = find(argc, argv);
+  struct option_row rows[MOST_ROWS];
   if (options_help_wanted(argc, argv) || !world) {
-    if (subcommand)
-      options_help(&subcommand->table, stdout);
-    else
-      print_help();
+    if (!subcommand) return print_help(), STATUS_OK;
+    struct option_table named = choose_operands(&subcommand->table, argc, argv, true, rows);
+    options_help(&named, stdout);
     return STATUS_OK;
   }
   if (!subcommand) return world_agree(world, refuse(argc, argv));
   struct data_options options = {.seed = 0};
-  TRY(world_agree(world, options_parse(&subcommand->table, argc - 1, argv + 1, &options)));
+  bool all_named = !has_operand(argc - 1, argv + 1);
+  struct option_table table = choose_operands(&subcommand->table, argc, argv, all_named, rows);
+  TRY(world_agree(world, options_parse(&table, argc - 1, argv + 1, &options)));
   if (subcommand->run_all) return subcommand->run_all(&options, world);
   return world_agree(world, world->rank == 0 ? subcommand->run(&options) : STATUS_OK);
 }

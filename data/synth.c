@@ -96,6 +96,7 @@ static enum status check(const struct synth_options *options) {
 
 enum status synth_run(const struct synth_options *options) {
   TRY(check(options));
+  TRY(shard_set_check(options->out, options->overwrite));
   struct synth_rows rows[SPLIT_COUNT] = {{options, SPLIT_TRAIN}, {options, SPLIT_TEST}};
   struct shard_set set = {.shape = {options->size, options->size, 3, options->classes, NULL}};
   set.split[SPLIT_TRAIN] =
