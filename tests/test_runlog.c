@@ -119,7 +119,7 @@ static void test_resume_cuts(void **state) {
   assert_int_equal(runlog_start(run, 0, 0), STATUS_OK);
   write_rows(run, 1, 10);
   runlog_close(run);
-  char loss[4096], epochs[4096];
+  char loss[8192], epochs[8192];
   snprintf(loss, sizeof loss, "%s", content(f, "loss.csv"));
   snprintf(epochs, sizeof epochs, "%s", content(f, "epochs.csv"));
 
