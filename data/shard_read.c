@@ -20,6 +20,16 @@ static herr_t first_reason(unsigned level, const H5E_error2_t *error, void *text
 const char *shard_reason(char *text, size_t capacity) {
   char reason[256] = "";
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, first_reason, reason);
+  for (char *at = reason; *at; at++)
+    if ((unsigned char)*at < ' ') *at = ' ';
+  const char *system = strstr(reason, "error message = '");
+  if (system) { /* "file write failed: time = ..., errno = 28, error message = 'No space left on device', ..."
+                 */
+    system += strlen("error message = '");
+    snprintf(text, capacity, "%.*s: %.*s", (int)strcspn(reason, ":,"), reason, (int)strcspn(system, "'"),
+             system);
+    return text;
+  }
   snprintf(text, capacity, "%s", reason[0] ? reason : "HDF5 gives no reason");
   return text;
 }
