@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Helpers of the whole-program suites. Sourced with the binary as $1; sets CONVOY, WORK (removed at the end).
 set -u
 CONVOY=$1
