@@ -86,7 +86,7 @@ speed() {
     awk '{ v[NR] = $1 } END { if (NR) printf "%.0f", v[int((NR + 1) / 2)]; else printf "none" }'
 }
 accuracy() { column "$WORK/runs/$1/epochs.csv" test_accuracy | tail -n 1; }
-seconds() { column "$WORK/runs/$1/epochs.csv" seconds | tail -n 1; }
+seconds() { column "$WORK/runs/$1/loss.csv" seconds | tail -n 1; }
 
 stage_tests() { # the binaries themselves: a bundle has no ctest
   local test failed=0 code
@@ -133,7 +133,10 @@ stage_resnet18() {
   for n in "${ranks[@]}"; do
     train "$n" "$name$n" --config jobs/configs/resnet18.conf --epochs "$(pick 15 1)" --log-every 20 \
       "${tiny[@]}" || continue
-    row "resnet18, $n ranks, bf16: test accuracy" "$(accuracy "$name$n") in $(seconds "$name$n") s"
+    part 100 "$convoy" eval --data "$data" --checkpoint "$WORK/runs/$name$n" --backend "$backend" \
+      --precision "$precision" || true
+    row "resnet18, $n ranks, $precision: test accuracy" \
+      "$(grep -o '"accuracy":[0-9.]*' "$WORK/part.log" | tail -n 1), trained in $(seconds "$name$n") s"
   done
 }
 
