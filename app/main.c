@@ -51,7 +51,7 @@ static int print_version(void) {
 #ifdef CONVOY_CUDA
   printf(" cuda");
 #endif
-  printf("\nmpi: %s\n", library);
+  printf("\nbuilt with: %s\nmpi: %s\n", CONVOY_BUILT_WITH, library);
   return STATUS_OK;
 }
 
