@@ -14,8 +14,8 @@ enum status executor_create(struct net *net, int64_t batch, bool training, struc
   enum status status = STATUS_OK;
   *executor = (struct executor){.net = net, .training = training};
   if (batch == 0) return STATUS_OK;
-  TRY(plan_create(net->graph, batch, training, context->compute, net->options.label_smoothing,
-                  &executor->plan));
+  float smoothing = training ? net->options.label_smoothing : 0;
+  TRY(plan_create(net->graph, batch, training, context->compute, smoothing, &executor->plan));
   size_t count = (size_t)executor->plan.count;
   executor->state = calloc(count, sizeof *executor->state);
   executor->io = calloc(count, sizeof *executor->io);
