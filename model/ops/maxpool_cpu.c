@@ -102,8 +102,11 @@ OP_CPU_INLINE void element_block(bool bf16, const struct maxpool_state *s, const
       int64_t from = image + (v * s->out_w + u) * s->channels;
       int32_t mine = (int32_t)((y - v * s->stride) * s->kernel + x - u * s->stride);
 #pragma omp simd
-      for (int j = 0; j < w; j++)
-        sum[j] += place[from + j] == mine ? op_cpu_load(d_out, bf16, from + j) : 0.0f;
+      for (int j = 0; j < w; j++) {
+        float d = op_cpu_load(d_out, bf16, from + j); /* loaded in any case, so that the loop vectorises */
+        int32_t chosen = place[from + j];
+        sum[j] += chosen == mine ? d : 0.0f;
+      }
     }
   if (add) {
 #pragma omp simd
