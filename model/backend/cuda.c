@@ -82,7 +82,8 @@ static enum status cuda_sync(struct backend *backend) {
 static enum status raise_memory(const char *function, cudaError_t error, size_t bytes, const char *kind) {
   size_t available = 0, whole = 0;
   (void)cudaGetLastError();
-  if (error != cudaErrorMemoryAllocation) return cuda_raise(function, kind, error);
+  if (error != cudaErrorMemoryAllocation && error != cudaErrorInvalidValue) /* the latter: absurdly large */
+    return cuda_raise(function, kind, error);
   (void)cudaMemGetInfo(&available, &whole);
   return error_raise(
       STATUS_INPUT, function,
