@@ -34,7 +34,8 @@ void cuda_program_destroy(struct backend *backend, struct program *program) {
 static enum status record(struct cuda_backend *cuda, enum status (*body)(void *), void *argument,
                           cudaGraph_t *graph) {
   *graph = NULL;
-  TRY_CUDA(cudaStreamBeginCapture(cuda->context.stream, cudaStreamCaptureModeThreadLocal));
+  /* Relaxed: a kernel's code may be loaded at its first launch, which is here. */
+  TRY_CUDA(cudaStreamBeginCapture(cuda->context.stream, cudaStreamCaptureModeRelaxed));
   enum status status = body(argument);
   if (status == STATUS_OK)
     status = cuda_comm_join(&cuda->base); /* a stream left apart would spoil the capture */
