@@ -22,6 +22,15 @@ void sampler_part(int64_t total, int rank, int size, int64_t *first, int64_t *co
   *count = base + (rank < rest ? 1 : 0);
 }
 
+void sampler_rank_part(const struct sampler *sampler, int64_t step, int rank, int size, int64_t *first,
+                       int64_t *count) {
+  int64_t total = sampler_step_count(sampler, step), last_first, last_count;
+  int lanes = sampler->lanes > 0 ? sampler->lanes : size, held = lanes / size;
+  sampler_part(total, rank * held, lanes, first, count);
+  sampler_part(total, rank * held + held - 1, lanes, &last_first, &last_count);
+  *count = last_first + last_count - *first;
+}
+
 /* A number in [-range, range] from 32 random bits. */
 static int8_t shift(uint32_t word, int range) {
   return (int8_t)((int64_t)(((uint64_t)word * (uint64_t)(2 * range + 1)) >> 32) - range);
@@ -61,7 +70,7 @@ int64_t sampler_rank_count(const struct sampler *sampler, int64_t first_step, in
   int64_t total = 0, steps = sampler_steps(sampler);
   for (int64_t step = first_step; step < steps; step++) {
     int64_t first, count;
-    sampler_part(sampler_step_count(sampler, step), rank, size, &first, &count);
+    sampler_rank_part(sampler, step, rank, size, &first, &count);
     total += count;
   }
   return total;
@@ -72,7 +81,7 @@ void sampler_rank_list(const struct sampler *sampler, const struct sample *list,
   int64_t filled = 0, steps = sampler_steps(sampler);
   for (int64_t step = first_step; step < steps; step++) {
     int64_t first, count;
-    sampler_part(sampler_step_count(sampler, step), rank, size, &first, &count);
+    sampler_rank_part(sampler, step, rank, size, &first, &count);
     begin[step - first_step] = (uint32_t)filled;
     memcpy(mine + filled, list + step * sampler->global_batch + first, (size_t)count * sizeof *mine);
     filled += count;

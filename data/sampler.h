@@ -15,6 +15,7 @@ struct sampler {
   int64_t global_batch; /* samples a step over all ranks; the last step of an epoch takes what is left */
   bool flip;            /* mirror half of the samples */
   int crop;             /* shift by up to this many pixels each way; 0: none */
+  int lanes;            /* parts that each step is cut into, as many for each rank; 0: one a rank */
 };
 
 /* Steps an epoch: ceil(count / global_batch). */
@@ -25,6 +26,11 @@ int64_t sampler_step_count(const struct sampler *sampler, int64_t step);
 
 /* Rank's part [first, first + count) of `total` samples over `size` ranks; parts differ by at most one. */
 void sampler_part(int64_t total, int rank, int size, int64_t *first, int64_t *count);
+
+/* Rank's part [first, first + count) of step `step`: of the lanes 0, 1, … it holds lanes / size neighbouring
+ * ones, each of which is a sampler_part of the step. */
+void sampler_rank_part(const struct sampler *sampler, int64_t step, int rank, int size, int64_t *first,
+                       int64_t *count);
 
 /* The whole epoch in global order: list[sampler->count]. Every sample stands there exactly once. */
 enum status sampler_epoch(const struct sampler *sampler, int64_t epoch, struct sample *list);

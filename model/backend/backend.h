@@ -26,6 +26,7 @@ struct backend_options {
   size_t workspace_limit;   /* bytes one op may ask for; 0: the backend's default */
   int threads;              /* CPU threads of this rank; 0: this rank's share of the cores it may run on */
   int init_timeout_seconds; /* for the communicator's set-up */
+  bool exchanges;           /* exchange_add will be used (between ranks whose numbers differ in one bit) */
 };
 
 /* Every backend's own struct begins with this. */
@@ -133,6 +134,11 @@ struct backend_table {
   enum status (*allreduce)(struct backend *backend, float *data, int64_t count);
   enum status (*comm_join)(struct backend *backend);
   enum status (*broadcast)(struct backend *backend, void *data, size_t bytes, int root);
+
+  /* Sums in a fixed order, enqueued like all other work. add: data += other. exchange_add: data += peer's data, while
+   * peer adds this rank's; since a + b is b + a both then hold the same bits. `other` is room for what comes. */
+  enum status (*add)(struct backend *backend, float *data, const float *other, int64_t count);
+  enum status (*exchange_add)(struct backend *backend, float *data, float *other, int64_t count, int peer);
 
   struct op_table ops[OP_COUNT];
 };

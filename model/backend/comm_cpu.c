@@ -50,6 +50,18 @@ enum status comm_cpu_sum(struct comm_cpu *comm, float *data, int64_t count) {
   return STATUS_OK;
 }
 
+enum status comm_cpu_exchange(struct comm_cpu *comm, const float *data, float *other, int64_t count,
+                              int peer) {
+  if (!comm) return RAISE(STATUS_INTERNAL, "an exchange with rank %d, but there is one rank", peer);
+  for (int64_t done = 0; done < count; done += CHUNK) {
+    int part = (int)(count - done < CHUNK ? count - done : CHUNK);
+    TRY(check(MPI_Sendrecv(data + done, part, MPI_FLOAT, peer, 0, other + done, part, MPI_FLOAT, peer, 0,
+                           comm->comm, MPI_STATUS_IGNORE),
+              "MPI_Sendrecv"));
+  }
+  return STATUS_OK;
+}
+
 enum status comm_cpu_broadcast(struct comm_cpu *comm, void *data, size_t bytes, int root) {
   if (!comm) return STATUS_OK;
   for (size_t done = 0; done < bytes; done += CHUNK) {

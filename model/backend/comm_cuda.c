@@ -82,14 +82,19 @@ static enum status connect_ranks(struct cuda_backend *cuda, int timeout_seconds)
 
 /* NCCL connects the ranks' buffers for an algorithm when it first uses it: here, and not while a step is
  * recorded. */
-static enum status warm_up(struct cuda_backend *cuda, int timeout_seconds) {
+static enum status warm_up(struct cuda_backend *cuda, int timeout_seconds, bool exchanges) {
   static const int64_t count[] = {4, 1 << 12, 1 << 18, 1 << 21, 1 << 24};
+  const struct world *world = cuda->base.world;
   void *scratch;
   TRY(cuda_scratch(&cuda->context, DTYPE_F32, sizeof(float) << 24, &scratch));
   for (size_t i = 0; i < sizeof count / sizeof *count; i++)
     TRY(cuda_allreduce(&cuda->base, scratch, count[i]));
   TRY(cuda_comm_join(&cuda->base));
   TRY(cuda_broadcast(&cuda->base, scratch, 1 << 20, 0));
+  for (int distance = 1; exchanges && distance < world->size; distance *= 2)
+    if ((world->rank ^ distance) < world->size)
+      TRY(cuda_exchange_add(&cuda->base, scratch, (float *)scratch + (1 << 23), 1 << 23,
+                            world->rank ^ distance));
   TRY_CUDA(cudaEventRecord(cuda->synced, cuda->context.stream));
   double end = now() + timeout_seconds;
   for (;;) {
@@ -104,17 +109,17 @@ static enum status warm_up(struct cuda_backend *cuda, int timeout_seconds) {
   return STATUS_OK;
 }
 
-enum status cuda_comm_open(struct cuda_backend *cuda, int timeout_seconds) {
+enum status cuda_comm_open(struct cuda_backend *cuda, const struct backend_options *options) {
   const struct world *world = cuda->base.world;
   enum status status = STATUS_OK;
-  if (timeout_seconds <= 0) timeout_seconds = 300;
+  int timeout_seconds = options->init_timeout_seconds > 0 ? options->init_timeout_seconds : 300;
   TRY_CUDA(cudaStreamCreateWithFlags(&cuda->comm.stream, cudaStreamNonBlocking));
   TRY_CUDA(cudaEventCreateWithFlags(&cuda->comm.ready, cudaEventDisableTiming));
   TRY_CUDA(cudaEventCreateWithFlags(&cuda->comm.done, cudaEventDisableTiming));
   if (world->size == 1) return STATUS_OK;
   status = connect_ranks(cuda, timeout_seconds);
   TRY(world_agree(world, status));
-  status = warm_up(cuda, timeout_seconds);
+  status = warm_up(cuda, timeout_seconds, options->exchanges);
   TRY(world_agree(world, status));
   return STATUS_OK;
 }
@@ -170,4 +175,22 @@ enum status cuda_broadcast(struct backend *backend, void *data, size_t bytes, in
   ncclResult_t result = ncclBroadcast(data, data, bytes, ncclUint8, root, cuda->comm.comm, cuda->comm.stream);
   TRY(settle(cuda->comm.comm, result, "ncclBroadcast", CALL_SECONDS));
   return cuda_comm_join(backend);
+}
+
+enum status cuda_exchange_add(struct backend *backend, float *data, float *other, int64_t count, int peer) {
+  struct cuda_backend *cuda = cuda_backend_of(backend);
+  ncclComm_t comm = cuda->comm.comm;
+  if (!comm) return RAISE(STATUS_INTERNAL, "an exchange with rank %d, but there is one rank", peer);
+  TRY(comm_fork(cuda));
+  ncclResult_t result = ncclGroupStart();
+  if (result == ncclSuccess) {
+    ncclResult_t sent = ncclSend(data, (size_t)count, ncclFloat, peer, comm, cuda->comm.stream);
+    ncclResult_t received = ncclRecv(other, (size_t)count, ncclFloat, peer, comm, cuda->comm.stream);
+    result = ncclGroupEnd();
+    if (sent != ncclSuccess && sent != ncclInProgress) result = sent;
+    if (received != ncclSuccess && received != ncclInProgress) result = received;
+  }
+  TRY(settle(comm, result, "ncclSend and ncclRecv", CALL_SECONDS));
+  TRY(cuda_comm_join(backend));
+  return cuda_add(backend, data, other, count);
 }

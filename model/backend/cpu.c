@@ -190,6 +190,12 @@ static enum status cpu_allreduce(struct backend *backend, float *data, int64_t c
   return STATUS_OK;
 }
 
+static enum status cpu_exchange_add(struct backend *backend, float *data, float *other, int64_t count,
+                                    int peer) {
+  TRY(comm_cpu_exchange(cpu_backend(backend)->comm, data, other, count, peer));
+  return cpu_add(backend, data, other, count);
+}
+
 static enum status cpu_broadcast(struct backend *backend, void *data, size_t bytes, int root) {
   TRY(comm_cpu_broadcast(cpu_backend(backend)->comm, data, bytes, root));
   return STATUS_OK;
@@ -220,6 +226,8 @@ const struct backend_table backend_cpu = {
     .allreduce = cpu_allreduce,
     .comm_join = cpu_sync,
     .broadcast = cpu_broadcast,
+    .add = cpu_add,
+    .exchange_add = cpu_exchange_add,
     .ops =
         {
 #define OP(NAME, name)                                                                                       \

@@ -14,6 +14,9 @@ enum status comm_cpu_open(const struct world *world, struct comm_cpu **comm);
 void comm_cpu_close(struct comm_cpu *comm); /* NULL: nothing */
 /* In place; a NULL comm leaves the data as they are. */
 enum status comm_cpu_sum(struct comm_cpu *comm, float *data, int64_t count);
+/* Sends data to `peer` and receives as much from it into `other`. */
+enum status comm_cpu_exchange(struct comm_cpu *comm, const float *data, float *other, int64_t count,
+                              int peer);
 enum status comm_cpu_broadcast(struct comm_cpu *comm, void *data, size_t bytes, int root);
 
 /* ---- the backend
@@ -39,6 +42,7 @@ enum status cpu_update(struct backend *backend, const struct update_desc *desc, 
                        float *params, void *low, const float *gradients, float *slot0, float *slot1,
                        const float *metrics);
 enum status cpu_convert(struct backend *backend, const float *params, void *low, int64_t count);
+enum status cpu_add(struct backend *backend, float *data, const float *other, int64_t count);
 enum status cpu_publish(struct backend *backend, const struct step_control *control, const float *metrics,
                         float *ring);
 

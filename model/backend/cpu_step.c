@@ -160,3 +160,15 @@ enum status cpu_convert(struct backend *backend, const float *params, void *low,
   for (int t = 0; t < threads; t++) round_range(params, low, op_cpu_range(count, threads, t));
   return STATUS_OK;
 }
+
+OP_CPU_CLONES static void add_range(float *data, const float *other, struct op_cpu_range range) {
+#pragma omp simd
+  for (int64_t i = range.first; i < range.last; i++) data[i] += other[i];
+}
+
+enum status cpu_add(struct backend *backend, float *data, const float *other, int64_t count) {
+  int threads = cpu_backend(backend)->context.threads;
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+  for (int t = 0; t < threads; t++) add_range(data, other, op_cpu_range(count, threads, t));
+  return STATUS_OK;
+}

@@ -65,7 +65,7 @@ static enum status cuda_open(const struct world *world, const struct backend_opt
   TRY_OUT(cuda_open_device(world, options->precision, &cuda->context, cuda->base.description,
                            sizeof cuda->base.description));
   TRY_OUT(world_agree(world, open_libraries(cuda)));
-  TRY_OUT(cuda_comm_open(cuda, options->init_timeout_seconds));
+  TRY_OUT(cuda_comm_open(cuda, options));
   *backend = &cuda->base;
 out:
   if (status != STATUS_OK) cuda_close(&cuda->base);
@@ -206,6 +206,11 @@ static enum status cuda_convert(struct backend *backend, const float *params, vo
   return STATUS_OK;
 }
 
+enum status cuda_add(struct backend *backend, float *data, const float *other, int64_t count) {
+  TRY_CUDA(kernel_add(cuda_backend_of(backend)->context.stream, DTYPE_F32, data, other, data, count));
+  return STATUS_OK;
+}
+
 static enum status cuda_publish(struct backend *backend, const struct step_control *control,
                                 const float *metrics, float *ring) {
   TRY_CUDA(kernel_publish(cuda_backend_of(backend)->context.stream, control, metrics, ring));
@@ -237,6 +242,8 @@ const struct backend_table backend_cuda = {
     .allreduce = cuda_allreduce,
     .comm_join = cuda_comm_join,
     .broadcast = cuda_broadcast,
+    .add = cuda_add,
+    .exchange_add = cuda_exchange_add,
     .ops =
         {
 #define OP(NAME, name)                                                                                       \

@@ -46,7 +46,7 @@ enum status cuda_wait(struct backend *backend, uint64_t ticket);
 void cuda_program_destroy(struct backend *backend, struct program *program);
 
 /* Collective; for one rank only the stream is made. */
-enum status cuda_comm_open(struct cuda_backend *cuda, int timeout_seconds);
+enum status cuda_comm_open(struct cuda_backend *cuda, const struct backend_options *options);
 void cuda_comm_close(struct cuda_backend *cuda);
 /* STATUS_COMM if the communicator has failed. */
 enum status cuda_comm_check(const struct cuda_backend *cuda);
@@ -54,5 +54,7 @@ enum status cuda_comm_check(const struct cuda_backend *cuda);
 enum status cuda_allreduce(struct backend *backend, float *data, int64_t count);
 enum status cuda_comm_join(struct backend *backend);
 enum status cuda_broadcast(struct backend *backend, void *data, size_t bytes, int root);
+enum status cuda_add(struct backend *backend, float *data, const float *other, int64_t count);
+enum status cuda_exchange_add(struct backend *backend, float *data, float *other, int64_t count, int peer);
 
 #endif

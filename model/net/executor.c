@@ -1,92 +1,75 @@
-/* One batch size's step: gather, forward, loss, backward with the buckets' all-reduce, update. The bodies
- * only enqueue; the backend may record them once and replay them. */
-#include "model/net/net_state.h"
-
+/* One batch size's step: for each lane gather, forward, loss and backward; the sum over lanes and ranks; the
+ * update. The bodies only enqueue; the backend may record them once and replay them. */
 #include <stdlib.h>
 #include <string.h>
 
-static const struct op_table *op_of(const struct executor *executor, int node) {
-  return &executor->net->backend->table->ops[executor->plan.node[node].desc.kind];
+#include "model/net/net_state.h"
+
+/* Cuts `batch` samples into the executor's lanes, the first ones one larger. */
+static enum status lanes_create(struct executor *executor) {
+  int64_t count = executor->lane_count, first = 0;
+  for (int i = 0; i < executor->lane_count; i++) {
+    struct lane *lane = &executor->lane[i];
+    int64_t samples = executor->batch / count + (i < executor->batch % count ? 1 : 0);
+    lane->first = first;
+    first += samples;
+    if (samples == 0) continue;
+    TRY(shape_get(executor->net, samples, executor->training, &lane->shape));
+    lane->io = calloc((size_t)lane->shape->plan.count, sizeof *lane->io);
+    if (!lane->io) return RAISE(STATUS_INPUT, "out of memory");
+  }
+  return STATUS_OK;
 }
 
 enum status executor_create(struct net *net, int64_t batch, bool training, struct executor *executor) {
-  struct op_context *context = net->backend->context;
-  enum status status = STATUS_OK;
-  *executor = (struct executor){.net = net, .training = training};
-  if (batch == 0) return STATUS_OK;
-  float smoothing = training ? net->options.label_smoothing : 0;
-  TRY(plan_create(net->graph, batch, training, context->compute, smoothing, &executor->plan));
-  size_t count = (size_t)executor->plan.count;
-  executor->state = calloc(count, sizeof *executor->state);
-  executor->io = calloc(count, sizeof *executor->io);
-  if (!executor->state || !executor->io) {
-    status = RAISE(STATUS_INPUT, "out of memory");
-    goto out;
-  }
-  for (int i = 0; i < executor->plan.count; i++) {
-    const struct plan_node *node = &executor->plan.node[i];
-    size_t workspace = 0;
-    TRY_OUT(
-        op_of(executor, i)->create(context, &node->desc, &node->signature, &executor->state[i], &workspace));
-    if (workspace > net->workspace_bytes) net->workspace_bytes = workspace;
-  }
-  if (executor->plan.bytes > net->activation_bytes) net->activation_bytes = executor->plan.bytes;
-out:
+  int lanes = training && net->options.lanes > 0 ? net->options.lanes : 1;
+  *executor = (struct executor){.net = net, .training = training, .batch = batch, .lane_count = lanes};
+  executor->lane = calloc((size_t)lanes, sizeof *executor->lane);
+  enum status status = executor->lane ? lanes_create(executor) : RAISE(STATUS_INPUT, "out of memory");
   if (status != STATUS_OK) executor_destroy(executor);
   return status;
 }
 
 void executor_destroy(struct executor *executor) {
   if (!executor->net) return;
-  const struct backend_table *table = executor->net->backend->table;
-  table->program_destroy(executor->net->backend, executor->program);
-  for (int i = 0; executor->state && i < executor->plan.count; i++)
-    op_of(executor, i)->destroy(executor->net->backend->context, executor->state[i]);
-  free(executor->state);
-  free(executor->io);
-  plan_destroy(&executor->plan);
+  executor->net->backend->table->program_destroy(executor->net->backend, executor->program);
+  for (int i = 0; executor->lane && i < executor->lane_count; i++) free(executor->lane[i].io);
+  free(executor->lane);
   *executor = (struct executor){0};
 }
 
-static void *activation(const struct net *net, int64_t offset) {
-  return offset == PLAN_NONE ? NULL : net->activations + offset;
-}
-
-/* Pointers of node i's parameters and statistics, by the graph's layout. */
-static void bind_params(const struct net *net, const struct plan_node *node, int i, struct op_io *io) {
-  for (int p = 0; p < node->signature.param_count; p++) {
-    int64_t offset = net->layout.param[i][p];
-    bool low = node->signature.param[p].tensor.dtype == DTYPE_BF16;
-    io->param[p] = low ? (const void *)((const uint16_t *)net->low + offset) : net->params + offset;
-    io->d_param[p] = net->gradients + offset;
-  }
-  for (int s = 0; s < node->signature.statistic_count; s++) {
-    io->statistic[s] = net->params + net->layout.statistic[i][s];
-    io->batch_statistic[s] = net->gradients + net->layout.statistic[i][s];
-  }
-}
-
 void executor_bind(struct executor *executor) {
-  struct net *net = executor->net;
-  for (int i = 0; i < executor->plan.count; i++) {
-    const struct plan_node *node = &executor->plan.node[i];
-    struct op_io *io = &executor->io[i];
-    bool loss = i == executor->plan.count - 1;
-    *io = (struct op_io){.workspace = net->workspace, .scale = &net->control->row.scale};
-    for (int k = 0; k < node->desc.in_count; k++) {
-      io->in[k] = activation(net, node->in[k]);
-      io->d_in[k] = activation(net, node->d_in[k]);
-      io->d_in_add[k] = node->d_in_add[k];
-    }
-    io->out = loss ? net->metrics + METRIC_LOSS : activation(net, node->out);
-    io->d_out = activation(net, node->d_out);
-    for (int s = 0; s < node->signature.saved_count; s++) io->saved[s] = activation(net, node->saved[s]);
-    if (!loss) bind_params(net, node, i, io);
+  const struct net *net = executor->net;
+  for (int i = 0; i < executor->lane_count; i++) {
+    struct lane *lane = &executor->lane[i];
+    lane->gradients = net->gradients + i * net->lane_stride;
+    if (lane->shape) shape_bind(net, lane);
   }
+}
+
+/* ---- a lane ---- */
+
+static enum status forward(const struct executor *executor, const struct lane *lane) {
+  const struct net *net = executor->net;
+  const struct backend_table *table = net->backend->table;
+  const struct plan *plan = &lane->shape->plan;
+  struct gather_desc gather = {.images = executor->data.images,
+                               .labels = executor->data.labels,
+                               .count = plan->batch,
+                               .height = net->graph->height,
+                               .width = net->graph->width,
+                               .channels = net->graph->channels};
+  memcpy(gather.mean, executor->data.mean, sizeof gather.mean);
+  memcpy(gather.std, executor->data.std, sizeof gather.std);
+  TRY(table->gather(net->backend, &gather, net->control, net->list + lane->first,
+                    net->activations + plan->images, (int32_t *)(void *)(net->activations + plan->labels)));
+  for (int i = 0; i < plan->count; i++)
+    TRY(shape_op(net, lane->shape, i)->forward(net->backend->context, lane->shape->state[i], &lane->io[i]));
+  return STATUS_OK;
 }
 
 /* Starts the all-reduce of each bucket that is complete once node's backward is done. */
-static enum status reduce_buckets(struct net *net, int node, int *next) {
+static enum status reduce_buckets(const struct net *net, int node, int *next) {
   for (; *next < net->bucket_count && net->bucket[*next].node >= node; (*next)++) {
     const struct bucket *bucket = &net->bucket[*next];
     TRY(net->backend->table->allreduce(net->backend, net->gradients + bucket->first, bucket->count));
@@ -94,43 +77,54 @@ static enum status reduce_buckets(struct net *net, int node, int *next) {
   return STATUS_OK;
 }
 
-static enum status forward(struct executor *executor) {
-  struct net *net = executor->net;
-  const struct backend_table *table = net->backend->table;
-  const struct plan *plan = &executor->plan;
-  TRY(table->gather(net->backend, &executor->gather, net->control, net->list, activation(net, plan->images),
-                    activation(net, plan->labels)));
-  for (int i = 0; i < plan->count; i++)
-    TRY(op_of(executor, i)->forward(net->backend->context, executor->state[i], &executor->io[i]));
-  return STATUS_OK;
-}
-
-static enum status backward(struct executor *executor) {
-  struct net *net = executor->net;
+static enum status backward(const struct net *net, const struct lane *lane) {
   int next = 0;
-  for (int i = executor->plan.count - 1; i >= 0; i--) {
-    TRY(op_of(executor, i)->backward(net->backend->context, executor->state[i], &executor->io[i]));
+  for (int i = lane->shape->plan.count - 1; i >= 0; i--) {
+    TRY(shape_op(net, lane->shape, i)->backward(net->backend->context, lane->shape->state[i], &lane->io[i]));
     TRY(reduce_buckets(net, i, &next));
   }
   return STATUS_OK;
 }
 
-/* A rank without samples adds zeros: gradients, statistics and metrics, all but its wish to stop. */
-static enum status contribute_nothing(struct net *net) {
+/* A lane without samples adds zeros: gradients, statistics and metrics, all but the rank's wish to stop,
+ * which stands in the first lane's. */
+static enum status contribute_nothing(const struct net *net, const struct lane *lane) {
+  int64_t metrics = lane->gradients == net->gradients ? 0 : METRIC_COUNT;
   int next = 0;
-  TRY(net->backend->table->zero(net->backend, net->gradients,
-                                (size_t)net->layout.total_count * sizeof(float)));
+  TRY(net->backend->table->zero(net->backend, lane->gradients,
+                                (size_t)(net->layout.total_count + metrics) * sizeof(float)));
   return reduce_buckets(net, 0, &next);
 }
 
+/* ---- the step ---- */
+
+/* The tree over all ranks' lanes; the result lies in the first lane's gradients. */
+static enum status sum_lanes(const struct executor *executor) {
+  const struct net *net = executor->net;
+  const struct backend_table *table = net->backend->table;
+  const struct lane *lane = executor->lane;
+  const struct world *world = net->backend->world;
+  int64_t count = net->layout.total_count + METRIC_COUNT;
+  for (int stride = 1; stride < executor->lane_count; stride *= 2)
+    for (int i = 0; i < executor->lane_count; i += 2 * stride)
+      TRY(table->add(net->backend, lane[i].gradients, lane[i + stride].gradients, count));
+  for (int stride = 1; stride < world->size; stride *= 2)
+    TRY(table->exchange_add(net->backend, net->gradients, net->received, count, world->rank ^ stride));
+  return STATUS_OK;
+}
+
 static enum status body(void *argument) {
-  struct executor *executor = argument;
+  const struct executor *executor = argument;
   struct net *net = executor->net;
   const struct backend_table *table = net->backend->table;
   TRY(table->step_begin(net->backend, net->control, net->rows, net->stop, net->metrics));
-  if (executor->plan.count > 0) TRY(forward(executor));
+  for (int i = 0; i < executor->lane_count; i++) {
+    const struct lane *lane = &executor->lane[i];
+    if (lane->shape) TRY(forward(executor, lane));
+    if (executor->training) TRY(lane->shape ? backward(net, lane) : contribute_nothing(net, lane));
+  }
   if (executor->training) {
-    TRY(executor->plan.count > 0 ? backward(executor) : contribute_nothing(net));
+    if (net->options.lanes > 0) TRY(sum_lanes(executor));
     TRY(table->comm_join(net->backend));
     TRY(table->update(net->backend, &net->update, net->control, net->params, net->low, net->gradients,
                       net->slot[0], net->slot[1], net->metrics));
@@ -139,22 +133,11 @@ static enum status body(void *argument) {
 }
 
 enum status executor_run(struct executor *executor, const struct net_data *data, uint64_t *run) {
-  struct net *net = executor->net;
-  const struct backend_table *table = net->backend->table;
-  struct gather_desc gather;
-  memset(&gather, 0, sizeof gather); /* padding too: it is compared as bytes */
-  gather.images = data->images;
-  gather.labels = data->labels;
-  gather.count = executor->plan.batch;
-  gather.height = net->graph->height;
-  gather.width = net->graph->width;
-  gather.channels = net->graph->channels;
-  memcpy(gather.mean, data->mean, sizeof gather.mean);
-  memcpy(gather.std, data->std, sizeof gather.std);
-  if (memcmp(&gather, &executor->gather, sizeof gather) != 0) { /* other data: the recording does not fit */
-    table->program_destroy(net->backend, executor->program);
+  const struct backend *backend = executor->net->backend;
+  if (memcmp(data, &executor->data, sizeof *data) != 0) { /* other data: the recording does not fit */
+    backend->table->program_destroy(executor->net->backend, executor->program);
     executor->program = NULL;
-    executor->gather = gather;
+    executor->data = *data;
   }
-  return table->run(net->backend, &executor->program, body, executor, run);
+  return backend->table->run(executor->net->backend, &executor->program, body, executor, run);
 }

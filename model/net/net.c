@@ -16,7 +16,7 @@ static enum status buckets_create(struct net *net) {
   size_t least = net->options.bucket_bytes ? net->options.bucket_bytes : BUCKET_BYTES;
   const struct layout *layout = &net->layout;
   int64_t begin = 0;
-  if (net->backend->world->size == 1) return STATUS_OK;
+  if (net->backend->world->size == 1 || net->options.lanes > 0) return STATUS_OK;
   net->bucket = calloc((size_t)net->graph->node_count + 1, sizeof *net->bucket);
   if (!net->bucket) return RAISE(STATUS_INPUT, "out of memory");
   for (int i = net->graph->node_count - 1; i > 0; i--) {
@@ -53,8 +53,11 @@ static enum status regions_create(struct net *net) {
   const struct net_options *o = &net->options;
   size_t learned = (size_t)net->layout.parameter_count, total = (size_t)net->layout.total_count;
   TRY(region_alloc(net, total * sizeof(float), &net->params));
-  TRY(region_alloc(net, (total + METRIC_COUNT) * sizeof(float), &net->gradients));
+  size_t lanes = o->lanes > 0 ? (size_t)o->lanes : 1;
+  TRY(region_alloc(net, lanes * (size_t)net->lane_stride * sizeof(float), &net->gradients));
   net->metrics = net->gradients + total;
+  if (o->lanes > 0 && net->backend->world->size > 1)
+    TRY(region_alloc(net, (size_t)net->lane_stride * sizeof(float), &net->received));
   TRY(region_alloc(net, learned * sizeof(float), &net->slot[0]));
   if (o->optimizer != OPTIMIZER_SGD) TRY(region_alloc(net, learned * sizeof(float), &net->slot[1]));
   if (net->backend->context->compute == DTYPE_BF16)
@@ -72,6 +75,16 @@ static enum status regions_create(struct net *net) {
   return STATUS_OK;
 }
 
+static bool is_power_of_two(int number) {
+  return number > 0 && (number & (number - 1)) == 0;
+}
+
+/* The tree of sums has a partner for each lane and each rank. */
+static enum status check_lanes(const struct world *world, int lanes) {
+  if (lanes == 0 || (is_power_of_two(lanes) && is_power_of_two(world->size))) return STATUS_OK;
+  return RAISE(STATUS_INTERNAL, "%d lanes on each of %d ranks: expected powers of two", lanes, world->size);
+}
+
 enum status net_create(struct backend *backend, const struct graph *graph, const struct net_options *options,
                        struct net **out) {
   struct net *net = calloc(1, sizeof *net);
@@ -80,7 +93,10 @@ enum status net_create(struct backend *backend, const struct graph *graph, const
   net->backend = backend;
   net->graph = graph;
   net->options = *options;
+  TRY_OUT(check_lanes(backend->world, options->lanes));
   TRY_OUT(layout_create(graph, &net->layout));
+  net->lane_stride =
+      (net->layout.total_count + METRIC_COUNT + LAYOUT_ALIGN - 1) / LAYOUT_ALIGN * LAYOUT_ALIGN;
   net->update = (struct update_desc){.kind = options->optimizer,
                                      .momentum = options->momentum,
                                      .beta1 = options->beta1,
@@ -99,6 +115,7 @@ enum status net_create(struct backend *backend, const struct graph *graph, const
     if (net->train[i].net) executor_bind(&net->train[i]);
     if (net->eval[i].net) executor_bind(&net->eval[i]);
   }
+  executor_bind(&net->idle);
 out:
   if (status != STATUS_OK)
     net_destroy(net);
@@ -116,8 +133,9 @@ void net_destroy(struct net *net) {
     executor_destroy(&net->eval[i]);
   }
   executor_destroy(&net->idle);
-  void *device[] = {net->params,      net->gradients, net->slot[0], net->slot[1], net->low,
-                    net->activations, net->workspace, net->control, net->list,    net->rows};
+  for (int i = 0; i < net->shape_count; i++) shape_destroy(net, &net->shape[i]);
+  void *device[] = {net->params,      net->gradients, net->received, net->slot[0], net->slot[1], net->low,
+                    net->activations, net->workspace, net->control,  net->list,    net->rows};
   for (size_t i = 0; i < sizeof device / sizeof *device; i++) table->release(backend, device[i]);
   table->release_host(backend, net->ring);
   table->release_host(backend, net->stop);
@@ -171,7 +189,7 @@ static enum status step(struct net *net, struct executor *executor, const struct
 
 static struct executor *find(struct executor *executors, int64_t batch) {
   for (int i = 0; i < NET_MAX_BATCHES; i++)
-    if (executors[i].net && executors[i].plan.batch == batch) return &executors[i];
+    if (executors[i].net && executors[i].batch == batch) return &executors[i];
   return NULL;
 }
 
@@ -275,6 +293,9 @@ void net_describe(const struct net *net, char *text, size_t capacity) {
       text, capacity, "%" PRId64 " parameters in %d arrays; %.1f MB: activations %.1f, workspace %.1f",
       graph_parameter_count(net->graph), net->layout.item_count, (double)net->bytes * 1e-6,
       (double)net->activation_bytes * 1e-6, (double)net->workspace_bytes * 1e-6);
+  if (net->options.lanes > 0 && used < capacity)
+    snprintf(text + used, capacity - used, "; %d lane%s a rank, %.2f MB each", net->options.lanes,
+             net->options.lanes == 1 ? "" : "s", (double)(net->layout.total_count + METRIC_COUNT) * 4e-6);
   if (net->bucket_count > 0 && used < capacity)
     snprintf(text + used, capacity - used, "; all-reduce of %.2f MB in %d bucket%s",
              (double)(net->layout.total_count + METRIC_COUNT) * 4e-6, net->bucket_count,

@@ -2,7 +2,13 @@
  *
  * Six regions, one allocation each, at net_create: PARAMS, GRADIENTS and OPTIMIZER (same offsets), STATISTICS
  * (the tail of PARAMS), ACTIVATIONS (placed by lifetime), WORKSPACE. A step allocates nothing and the host
- * only counts. Batch sizes are fixed at net_create: a step names one of them. */
+ * only counts. Batch sizes are fixed at net_create: a step names one of them.
+ *
+ * With lanes, a rank's samples of a step are cut into lanes (as even as can be, the first ones one larger).
+ * Each lane's forward pass, batch statistics and gradient are computed on their own; then all lanes are
+ * summed in one binary tree: 0 + 1, 2 + 3, …, then (0 + 1) + (2 + 3), …, within a rank and, by pairwise
+ * exchange, over the ranks, which hold neighbouring lanes. So the result depends on the lanes of all ranks
+ * together, and not on which rank holds which. A lane without samples adds zeros. */
 #ifndef CONVOY_MODEL_NET_NET_H
 #define CONVOY_MODEL_NET_NET_H
 
@@ -21,6 +27,9 @@ struct net_options {
   int64_t plan_samples; /* the longest sample list that net_plan will be given */
   int64_t plan_steps;   /* and the most rows */
   size_t bucket_bytes;  /* an all-reduce bucket's smallest size; 0: default */
+  int lanes; /* of this rank, the same on all, a power of two as is the number of ranks; the backend was
+                opened with `exchanges`. 0: none: a rank's samples are one part, the sum is the backend's
+                all-reduce */
 };
 
 /* Host-side result of one step; training: over all ranks, evaluation: this rank's. */

@@ -5,16 +5,35 @@
 #include "model/net/net.h"
 #include "model/net/plan.h"
 
-/* All that a step of one batch size needs: its plan, its ops' states, their pointers, and its recording. */
+/* One number of samples: its plan and its ops' states. All lanes of that size use them in turn. */
+struct shape {
+  bool training;
+  struct plan plan;
+  void **state; /* [node], owned */
+};
+
+/* A part of a step that is computed on its own, into gradients of its own. */
+struct lane {
+  const struct shape *shape; /* the net's; NULL: no sample in this step */
+  int64_t first;             /* its first sample in the step's */
+  float *gradients;          /* the metrics behind them */
+  struct op_io *io;          /* [node], owned */
+};
+
+/* All that a step of one batch size needs: its lanes and its recording. Evaluation and training without
+ * lanes have one. */
 struct executor {
   bool training;
-  struct plan plan; /* count 0: a step without samples on this rank */
-  void **state;     /* [node], owned */
-  struct op_io *io; /* [node] */
+  int64_t batch; /* of all lanes; 0: a step without samples on this rank */
+  int lane_count;
+  struct lane *lane;
   struct program *program;
-  struct gather_desc gather; /* what the program was recorded with */
+  struct net_data data; /* what the program was recorded with */
   struct net *net;
 };
+
+/* A training step's lanes differ by at most one sample. */
+enum { NET_MAX_SHAPES = 3 * NET_MAX_BATCHES };
 
 struct bucket {
   int64_t first, count; /* elements of GRADIENTS */
@@ -32,19 +51,24 @@ struct net {
   struct bucket *bucket; /* in the order in which they become complete */
 
   /* regions, in device memory */
-  float *params, *gradients, *slot[2];
-  void *low; /* bf16 copy of params; NULL in fp32 */
+  float *params, *slot[2];
+  float *gradients; /* of this rank's first lane, then its others': lane_stride elements each */
+  float *received;  /* another rank's gradients; NULL: not in use */
+  void *low;        /* bf16 copy of params; NULL in fp32 */
   char *activations, *workspace;
-  float *metrics; /* behind the gradients, so that they ride on the last bucket */
+  float *metrics; /* behind the first lane's gradients, so that they are reduced with them */
   struct step_control *control;
   struct sample *list;   /* two plans of options.plan_samples */
   struct step_row *rows; /* two plans of options.plan_steps */
   size_t bytes, activation_bytes, workspace_bytes;
+  int64_t lane_stride;
 
   /* host-visible */
   float *ring;
   int32_t *stop;
 
+  int shape_count;
+  struct shape shape[NET_MAX_SHAPES];
   struct executor train[NET_MAX_BATCHES], eval[NET_MAX_BATCHES], idle;
 
   uint64_t step;          /* tickets given */
@@ -53,6 +77,14 @@ struct net {
   bool half_used[2];
   uint64_t half_run[2]; /* the backend's last ticket that reads that half */
 };
+
+/* shape.c */
+/* The net's shape of that size, made if it is not there; grows what the net's regions must hold. */
+enum status shape_get(struct net *net, int64_t batch, bool training, const struct shape **shape);
+void shape_destroy(struct net *net, struct shape *shape);
+/* Gives the lane's ops their pointers, once all regions are allocated. */
+void shape_bind(const struct net *net, struct lane *lane);
+const struct op_table *shape_op(const struct net *net, const struct shape *shape, int node);
 
 /* executor.c */
 enum status executor_create(struct net *net, int64_t batch, bool training, struct executor *executor);
