@@ -38,7 +38,7 @@ int kernel_activation(struct CUstream_st *stream, enum dtype dtype, enum activat
 int kernel_activation_backward(struct CUstream_st *stream, enum dtype dtype, enum activation kind,
                                const void *kept, const void *d_out, void *d_in, bool add, int64_t count);
 
-/* ---- channels (batchnorm.cu) ---- */
+/* ---- channels (batchnorm.cu, bias.cu) ---- */
 
 /* Floats of workspace that the reductions below need for these rows and channels. */
 size_t kernel_channel_workspace(enum dtype dtype, int64_t rows, int64_t channels);
