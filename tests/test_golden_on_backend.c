@@ -32,6 +32,7 @@ struct golden_case {
   int64_t batch;
   struct net_options options;
   float learning_rate;
+  double gain; /* filters begin uniform in +-sqrt(gain / inputs) */
   float mean[4], std[4];
   int tight_steps;        /* the first steps are held to 1e-4 relative, */
   double later_tolerance; /* the others to this */
@@ -42,13 +43,15 @@ static const struct golden_case cases[] = {
      .batch = 128,
      .options = {.optimizer = OPTIMIZER_ADAM, .beta1 = 0.9F, .beta2 = 0.999F, .epsilon = 1e-8F},
      .learning_rate = 1e-3F,
+     .gain = 1,
      .mean = {0.5F, 0.5F, 0.5F},
      .std = {0.5F, 0.5F, 0.5F},
      .tight_steps = STEPS},
     {.model = "resnet18",
      .batch = 32,
-     .options = {.optimizer = OPTIMIZER_SGD, .momentum = 0.9F, .nesterov = true, .weight_decay = 5e-4F},
-     .learning_rate = 0.02F,
+     .options = {.optimizer = OPTIMIZER_SGD, .momentum = 0.9F, .nesterov = true, .weight_decay = 0.1F},
+     .learning_rate = 0.002F,
+     .gain = 6,
      .mean = {0.4914F, 0.4822F, 0.4465F},
      .std = {0.2470F, 0.2435F, 0.2616F},
      .tight_steps = 5,
@@ -111,10 +114,10 @@ static int64_t inputs_of(const struct net *net, const char *name) {
   return 0;
 }
 
-static void fill_item(const struct net *net, struct net_item item, float *params) {
+static void fill_item(const struct net *net, struct net_item item, double gain, float *params) {
   int64_t count = tensor_count(&item.tensor), inputs = inputs_of(net, item.name);
   uint32_t base = random_stream(item.name);
-  float bound = inputs > 0 ? (float)(1.0 / sqrt((double)inputs)) : 0.25F;
+  float bound = inputs > 0 ? (float)sqrt((item.tensor.rank == 4 ? gain : 1.0) / (double)inputs) : 0.25F;
   float middle = inputs == 0 && ends_with(item.name, ".weight") ? 1.0F : 0.0F;
   if (!item.learned) {
     bound = 0.0F;
@@ -178,7 +181,8 @@ static void run_open(const struct golden_case *c, struct run *run) {
   float *params = calloc((size_t)net_region_count(run->net, NET_PARAMS), sizeof *params);
   assert_true(run->images && run->labels && params);
   fill_images(count, run->images, run->labels);
-  for (int i = 0; i < net_item_count(run->net); i++) fill_item(run->net, net_item(run->net, i), params);
+  for (int i = 0; i < net_item_count(run->net); i++)
+    fill_item(run->net, net_item(run->net, i), c->gain, params);
   must(net_write(run->net, NET_PARAMS, params));
   free(params);
 
