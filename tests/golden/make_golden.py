@@ -8,8 +8,8 @@ inputs of a linear layer in the order H,W,C. Weight decay applies to filters and
 Each file holds, for each step, the mean loss before the update; and the mean loss and the count of correct predictions
 of the first 128 images in evaluation mode after some of the steps. All in single precision; simplecnn's file also in
 double, which shows how far rounding alone carries a run away (PyTorch's convolution in double is too slow for
-resnet18). resnet18's rate is small on purpose: one rounding, 6e-8 of
-the initial filters, grows to 1e-5 of the loss after five steps and 8e-4 after twenty; at higher rates faster.
+resnet18). resnet18's rate is small on purpose: one rounding, 6e-8 of the initial filters, grows to 1e-5 of the loss
+after five steps and 8e-4 after twenty; at higher rates faster.
 """
 import os
 import sys
