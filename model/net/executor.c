@@ -49,7 +49,7 @@ void executor_bind(struct executor *executor) {
 
 /* ---- a lane ---- */
 
-static enum status forward(const struct executor *executor, const struct lane *lane) {
+enum status executor_gather(const struct executor *executor, const struct lane *lane) {
   const struct net *net = executor->net;
   const struct backend_table *table = net->backend->table;
   const struct plan *plan = &lane->shape->plan;
@@ -61,9 +61,14 @@ static enum status forward(const struct executor *executor, const struct lane *l
                                .channels = net->graph->channels};
   memcpy(gather.mean, executor->data.mean, sizeof gather.mean);
   memcpy(gather.std, executor->data.std, sizeof gather.std);
-  TRY(table->gather(net->backend, &gather, net->control, net->list + lane->first,
-                    net->activations + plan->images, (int32_t *)(void *)(net->activations + plan->labels)));
-  for (int i = 0; i < plan->count; i++)
+  return table->gather(net->backend, &gather, net->control, net->list + lane->first,
+                       net->activations + plan->images, (int32_t *)(void *)(net->activations + plan->labels));
+}
+
+static enum status forward(const struct executor *executor, const struct lane *lane) {
+  const struct net *net = executor->net;
+  TRY(executor_gather(executor, lane));
+  for (int i = 0; i < lane->shape->plan.count; i++)
     TRY(shape_op(net, lane->shape, i)->forward(net->backend->context, lane->shape->state[i], &lane->io[i]));
   return STATUS_OK;
 }
@@ -113,6 +118,11 @@ static enum status sum_lanes(const struct executor *executor) {
   return STATUS_OK;
 }
 
+enum status executor_update(const struct net *net) {
+  return net->backend->table->update(net->backend, &net->update, net->control, net->params, net->low,
+                                     net->gradients, net->slot[0], net->slot[1], net->metrics);
+}
+
 static enum status body(void *argument) {
   const struct executor *executor = argument;
   struct net *net = executor->net;
@@ -126,8 +136,7 @@ static enum status body(void *argument) {
   if (executor->training) {
     if (net->options.lanes > 0) TRY(sum_lanes(executor));
     TRY(table->comm_join(net->backend));
-    TRY(table->update(net->backend, &net->update, net->control, net->params, net->low, net->gradients,
-                      net->slot[0], net->slot[1], net->metrics));
+    TRY(executor_update(net));
   }
   return table->publish(net->backend, net->control, net->metrics, net->ring);
 }

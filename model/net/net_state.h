@@ -93,6 +93,9 @@ void executor_bind(struct executor *executor);
 void executor_destroy(struct executor *executor);
 /* Runs one step: the recorded program, or the body that records it. */
 enum status executor_run(struct executor *executor, const struct net_data *data, uint64_t *run);
+/* Parts of it, enqueued alone: the lane's images and labels (of executor->data), and the update. */
+enum status executor_gather(const struct executor *executor, const struct lane *lane);
+enum status executor_update(const struct net *net);
 
 /* init.c: values of all items of PARAMS into host[total_count]. */
 void init_params(const struct layout *layout, uint64_t seed, float *host);
