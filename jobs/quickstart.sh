@@ -32,15 +32,16 @@ is_official() { [ -s "$1" ] && echo "$official_md5  $1" | md5sum --status -c -; 
 download() { # download FILE: 0 if the official archive lies there
   local file=$1
   ! is_official "$file" || return 0
-  say "Downloading CIFAR-10 (170 MB) from $official"
   if command -v curl >/dev/null; then
+    say "Downloading CIFAR-10 (170 MB) from $official"
     curl -fL --silent --show-error --connect-timeout 8 --speed-limit 200000 --speed-time 15 --max-time 600 \
       -o "$file.part" "$official" </dev/null || { rm -f "$file.part"; return 1; }
   elif command -v wget >/dev/null; then
+    say "Downloading CIFAR-10 (170 MB) from $official"
     wget -q --tries=1 --connect-timeout=8 --read-timeout=15 -O "$file.part" "$official" </dev/null ||
       { rm -f "$file.part"; return 1; }
   else
-    say "Neither curl nor wget is installed: nothing can be downloaded"
+    say "Neither curl nor wget is installed: CIFAR-10 cannot be downloaded"
     return 1
   fi
   if ! is_official "$file.part"; then
