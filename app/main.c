@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "app/bench.h"
 #include "app/data_command.h"
+#include "app/deadline.h"
 #include "app/evaluate.h"
 #include "app/options.h"
 #include "app/train.h"
@@ -20,7 +22,9 @@ static const struct command commands[] = {
     {"train", "train a model; the main job", train_command},
     {"eval", "accuracy and loss of a checkpoint on the test shards", eval_command},
     {"data", "make, check and describe shards", data_command},
+    {"bench", "bench step: time a training step and its parts", bench_command},
 };
+enum { PART_SECONDS = 60 /* for all ranks to leave MPI */ };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
 static const char *command_name(const void *table, int index) {
@@ -82,6 +86,7 @@ static int run(int argc, char **argv) {
     fflush(stdout);
   if (status != STATUS_OK) error_print(stderr);
   if (!world_agreed(&world, status)) world_abort(&world, (int)status);
+  deadline_set(PART_SECONDS, STATUS_COMM, world.rank == 0 ? "error: the other ranks do not end\n" : NULL);
   world_close(&world);
   return (int)status;
 }
@@ -95,6 +100,7 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "train") == 0) return options_help(&train_table, stdout), STATUS_OK;
     if (strcmp(argv[1], "eval") == 0) return eval_help(), STATUS_OK;
     if (strcmp(argv[1], "data") == 0) return (int)data_command(argc - 1, argv + 1, NULL);
+    if (strcmp(argv[1], "bench") == 0) return bench_help(stdout), STATUS_OK;
   }
   return run(argc, argv);
 }
