@@ -63,22 +63,34 @@ static void print_model(const struct train *train) {
   log_info("  %s", text);
 }
 
+/* "8 lanes, 4 a rank: …" */
+static void print_lanes(const struct train *train) {
+  int64_t lanes = train->options.lanes;
+  if (lanes == 0) return;
+  bool cpu = strcmp(train->session.backend->table->name, "cpu") == 0;
+  log_info("lanes: %" PRId64 ", %" PRId64
+           " a rank%s: the same bits on any power of two of ranks up to %" PRId64,
+           lanes, lanes / train->world->size, cpu ? ", which has one thread" : "", lanes);
+}
+
 /* "128 images a step over all ranks (43 or 42 a rank)" */
 static void print_steps(const struct train *train) {
   const struct trainer *t = &train->trainer;
   const struct train_options *o = &train->options;
-  const struct world *world = train->world;
+  int64_t parts = o->lanes > 0 ? o->lanes : train->world->size;
+  const char *part = o->lanes > 0 ? "lane" : "rank";
   int64_t most, least, full = sampler_step_count(&t->sampler, 0);
   int64_t steps = sampler_steps(&t->sampler);
-  least = full / world->size;
-  most = (full + world->size - 1) / world->size;
+  least = full / parts;
+  most = (full + parts - 1) / parts;
   char split[64] = "";
   if (most != least)
-    snprintf(split, sizeof split, ": %" PRId64 " or %" PRId64 " a rank", most, least);
-  else if (world->size > 1)
-    snprintf(split, sizeof split, ": %" PRId64 " a rank", most);
+    snprintf(split, sizeof split, ": %" PRId64 " or %" PRId64 " a %s", most, least, part);
+  else if (parts > 1)
+    snprintf(split, sizeof split, ": %" PRId64 " a %s", most, part);
   log_info("batch: %" PRId64 " over all ranks%s; %" PRId64 " steps an epoch, the last of %" PRId64, full,
            split, steps, sampler_step_count(&t->sampler, steps - 1));
+  print_lanes(train);
   char scaled[96] = "";
   if (o->scale_lr != SCHEDULE_SCALE_NONE)
     snprintf(scaled, sizeof scaled, " = --lr %.6g x %.6g (--scale-lr)", o->lr, train->rate_factor);

@@ -8,11 +8,24 @@
 
 enum { LAG = 8 }; /* steps that the host runs ahead of the metrics it reads */
 
-/* This rank's sums. */
-struct sums {
-  double loss, correct, samples;
-  double stopped; /* 1: a signal ended it */
+/* The sums of each batch of the test set. An entry is not zero on one rank at most, so adding the tables of
+ * all ranks is exact. */
+struct table {
+  int64_t batches;
+  double *loss, *correct, *samples; /* [batches], in one allocation that begins at loss */
+  double *stopped;                  /* one number behind them; 1 or more: a signal ended it */
 };
+
+static enum status table_create(int64_t batches, struct table *table) {
+  double *memory = calloc((size_t)(3 * batches + 1), sizeof *memory);
+  if (!memory) return RAISE(STATUS_INTERNAL, "no memory for the sums of %lld batches", (long long)batches);
+  *table = (struct table){.batches = batches,
+                          .loss = memory,
+                          .correct = memory + batches,
+                          .samples = memory + 2 * batches,
+                          .stopped = memory + 3 * batches};
+  return STATUS_OK;
+}
 
 /* Plans all batches of this rank's part [first, first + count). */
 static enum status plan_part(struct session *session, int64_t first, int64_t count) {
@@ -37,45 +50,65 @@ out:
   return status;
 }
 
-static enum status add_step(struct net *net, uint64_t ticket, struct sums *sums) {
+static enum status read_step(struct net *net, uint64_t ticket, struct table *table, int64_t at) {
   struct net_metrics metrics;
   TRY(net_metrics(net, ticket, &metrics));
-  sums->loss += metrics.loss_sum;
-  sums->correct += metrics.correct;
+  table->loss[at] = metrics.loss_sum;
+  table->correct[at] = metrics.correct;
   return STATUS_OK;
 }
 
-static enum status run_part(struct session *session, int64_t count, bool interruptible, struct sums *sums) {
+/* This rank's batches, of `count` images in all, into the table from entry `at` on. */
+static enum status run_part(struct session *session, int64_t at, int64_t count, bool interruptible,
+                            struct table *table) {
   int64_t batch = session->eval_batch;
   uint64_t pending[LAG];
   int64_t enqueued = 0, read = 0;
   for (int64_t done = 0; done < count; done += batch) {
     if (interruptible && signals_stop_wanted()) {
-      sums->stopped = 1;
+      *table->stopped = 1;
       return STATUS_OK;
     }
-    int64_t left = count - done;
-    if (enqueued - read == LAG) TRY(add_step(session->net, pending[read++ % LAG], sums));
-    TRY(net_eval_step(session->net, &session->test, left < batch ? left : batch, &pending[enqueued++ % LAG]));
+    int64_t size = count - done < batch ? count - done : batch;
+    if (enqueued - read == LAG) {
+      TRY(read_step(session->net, pending[read % LAG], table, at + read));
+      read++;
+    }
+    TRY(net_eval_step(session->net, &session->test, size, &pending[enqueued % LAG]));
+    table->samples[at + enqueued++] = (double)size;
   }
-  while (read < enqueued) TRY(add_step(session->net, pending[read++ % LAG], sums));
-  sums->samples = (double)count;
+  for (; read < enqueued; read++) TRY(read_step(session->net, pending[read % LAG], table, at + read));
   return STATUS_OK;
+}
+
+static struct evaluation total(const struct table *table) {
+  double loss = 0, correct = 0, samples = 0;
+  for (int64_t i = 0; i < table->batches; i++) {
+    loss += table->loss[i];
+    correct += table->correct[i];
+    samples += table->samples[i];
+  }
+  return (struct evaluation){
+      .samples = (int64_t)samples, .correct = (int64_t)correct, .loss = loss / samples};
 }
 
 enum status evaluate(struct session *session, bool interruptible, struct evaluation *result) {
   const struct world *world = session->world;
-  struct sums sums = {0};
-  int64_t first, count;
-  sampler_part(session->dataset->test.count, world->rank, world->size, &first, &count);
+  enum status status = STATUS_OK;
+  struct table table;
+  int64_t first, count, batch = session->eval_batch;
+  session_test_part(session, &first, &count);
+  TRY(table_create((session->dataset->test.count + batch - 1) / batch, &table));
   if (count > 0) {
-    TRY(plan_part(session, first, count));
-    TRY(run_part(session, count, interruptible, &sums));
+    TRY_OUT(plan_part(session, first, count));
+    TRY_OUT(run_part(session, first / batch, count, interruptible, &table));
   }
-  double all[4] = {sums.loss, sums.correct, sums.samples, sums.stopped};
-  TRY(world_sum_f64(world, all, 4));
-  if (all[3] > 0) return world_agree(world, STATUS_STOPPED);
-  *result =
-      (struct evaluation){.samples = (int64_t)all[2], .correct = (int64_t)all[1], .loss = all[0] / all[2]};
-  return STATUS_OK;
+  TRY_OUT(world_sum_f64(world, table.loss, (int)(3 * table.batches + 1)));
+  if (*table.stopped > 0)
+    status = world_agree(world, STATUS_STOPPED);
+  else
+    *result = total(&table);
+out:
+  free(table.loss);
+  return status;
 }

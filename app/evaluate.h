@@ -9,7 +9,8 @@ struct evaluation {
   double loss; /* mean over the samples */
 };
 
-/* All test images, each rank its contiguous part; the result is the same on all ranks. With `interruptible`,
+/* All test images, in batches that are dealt to the ranks; the batches' sums are added in their order, so the
+ * result does not depend on the number of ranks. It is the same on all of them. With `interruptible`,
  * a stop signal on any rank ends it: STATUS_STOPPED without a record, on all ranks. Replaces the net's plan.
  * Collective. */
 enum status evaluate(struct session *session, bool interruptible, struct evaluation *result);

@@ -32,7 +32,7 @@ static char *join_names(const struct dataset *dataset) {
 }
 
 static bool is_strict(const char *name) {
-  static const char *const names[] = {"model", "seed", "batch", "optimizer"};
+  static const char *const names[] = {"model", "seed", "batch", "optimizer", "lanes"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (strcmp(names[i], name) == 0) return true;
   return false;

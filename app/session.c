@@ -27,10 +27,19 @@ static enum status build(struct session *session, const struct session_plan *pla
   return plan->fuse ? graph_fuse(session->graph) : STATUS_OK;
 }
 
+void session_test_part(const struct session *session, int64_t *first, int64_t *count) {
+  int64_t total = session->dataset->test.count, batch = session->eval_batch;
+  int64_t batches = (total + batch - 1) / batch, last;
+  sampler_part(batches, session->world->rank, session->world->size, first, count);
+  last = (*first + *count) * batch;
+  *first *= batch;
+  *count = (last < total ? last : total) - (*first < total ? *first : total);
+}
+
 /* What an evaluation of this rank's part of the test images needs. */
-static void add_evaluation(const struct session *session, int64_t batch, struct net_options *options) {
-  int64_t first, part;
-  sampler_part(session->dataset->test.count, session->world->rank, session->world->size, &first, &part);
+static void add_evaluation(const struct session *session, struct net_options *options) {
+  int64_t first, part, batch = session->eval_batch;
+  session_test_part(session, &first, &part);
   session_add_batch(options->eval_batch, part < batch ? part : batch);
   session_add_batch(options->eval_batch, part % batch);
   int64_t steps = (part + batch - 1) / batch;
@@ -54,7 +63,7 @@ static enum status make_resident(struct session *session, const struct split *sp
 
 static enum status fill(struct session *session, const struct session_plan *plan) {
   struct net_options options = plan->net;
-  add_evaluation(session, plan->eval_batch, &options);
+  add_evaluation(session, &options);
   TRY(net_create(session->backend, session->graph, &options, &session->net));
   for (int c = 0; c < 4; c++) {
     session->train.mean[c] = session->test.mean[c] = plan->mean[c];

@@ -35,6 +35,10 @@ enum status session_start(struct session *session, const struct session_plan *pl
  * ranks did not agree on it, nothing is freed, since that needs all of them. */
 void session_close(struct session *session, enum status status);
 
+/* This rank's part [first, first + count) of the test images: neighbouring whole batches of eval_batch images
+ * (the very last one may be smaller). Where batches begin does not depend on the ranks. */
+void session_test_part(const struct session *session, int64_t *first, int64_t *count);
+
 /* Adds a batch size to a list unless it is 0 or there. */
 void session_add_batch(int64_t batches[NET_MAX_BATCHES], int64_t batch);
 

@@ -18,6 +18,12 @@ static enum status check_ranks(const struct train *train) {
   if (o->expect_ranks > 0 && o->expect_ranks != train->world->size)
     return RAISE(STATUS_INPUT, "found %d ranks; --expect-ranks says %" PRId64 "; check the launcher",
                  train->world->size, o->expect_ranks);
+  int size = train->world->size;
+  if (o->lanes > 0 && (size > o->lanes || (size & (size - 1)) != 0))
+    return RAISE(STATUS_INPUT,
+                 "--lanes %" PRId64
+                 " cannot be shared by %d ranks; expected a power of two of ranks, at most as many as lanes",
+                 o->lanes, size);
   return STATUS_OK;
 }
 
@@ -62,7 +68,8 @@ static enum status plan_sampler(struct train *train) {
                        .count = d->train.count,
                        .global_batch = o->batch < d->train.count ? o->batch : d->train.count,
                        .flip = o->augment == AUGMENT_FLIP || o->augment == AUGMENT_FLIP_CROP,
-                       .crop = crop ? (int)o->crop_pad : 0};
+                       .crop = crop ? (int)o->crop_pad : 0,
+                       .lanes = (int)o->lanes};
   if (o->batch > d->train.count)
     log_warning("--batch %" PRId64 " is more than the %" PRId64
                 " training images: each step takes all of them",
@@ -84,13 +91,12 @@ static void plan_net(struct train *train) {
                               .nesterov = o->nesterov,
                               .label_smoothing = (float)o->label_smoothing,
                               .plan_samples = sampler_rank_count(sampler, 0, world->rank, world->size),
-                              .plan_steps = sampler_steps(sampler)};
+                              .plan_steps = sampler_steps(sampler),
+                              .lanes = (int)(o->lanes / world->size)};
   int64_t first, part;
-  sampler_part(sampler_step_count(sampler, 0), world->rank, world->size, &first, &part);
+  sampler_rank_part(sampler, 0, world->rank, world->size, &first, &part);
   session_add_batch(net->train_batch, part);
-  int64_t usual = part < 100 ? 100 : part > 1000 ? 1000 : part;
-  train->plan.eval_batch = o->eval_batch > 0 ? o->eval_batch : usual;
-  sampler_part(sampler_step_count(sampler, net->plan_steps - 1), world->rank, world->size, &first, &part);
+  sampler_rank_part(sampler, net->plan_steps - 1, world->rank, world->size, &first, &part);
   session_add_batch(net->train_batch, part);
 }
 
@@ -115,10 +121,12 @@ static enum status make_plan(struct train *train) {
   train->plan.model = o->model;
   train->plan.backend = backend_choices[o->backend];
   train->plan.fuse = o->fuse == 1;
+  train->plan.eval_batch = o->eval_batch;
   train->plan.device = (struct backend_options){.precision = (enum precision)o->precision,
                                                 .deterministic = o->deterministic,
-                                                .threads = (int)o->threads,
-                                                .init_timeout_seconds = (int)o->init_timeout};
+                                                .threads = o->lanes > 0 ? 1 : (int)o->threads,
+                                                .init_timeout_seconds = (int)o->init_timeout,
+                                                .exchanges = o->lanes > 0};
   if (o->warmup_steps > train->trainer.schedule.total_steps)
     return RAISE(STATUS_INPUT, "--warmup-steps is %" PRId64 "; expected at most the run's %" PRId64 " steps",
                  o->warmup_steps, train->trainer.schedule.total_steps);

@@ -74,7 +74,7 @@ static const struct option_row rows[] = {
     INTEGER("expect-ranks", expect_ranks, 1, 1e6, NULL, "N", 0, "refuse to start with another number of ranks"),
     INTEGER("init-timeout", init_timeout, 1, 86400, "180", "SECONDS", 0, "for the ranks to find each other"),
     INTEGER("comm-timeout", comm_timeout, 1, 86400, NULL, "SECONDS", OPTION_UNAVAILABLE, ""),
-    INTEGER("lanes", lanes, 1, 65536, NULL, "N", OPTION_UNAVAILABLE, ""),
+    INTEGER("lanes", lanes, 0, 65536, "0", "N", RESULT, "parts of a step: the same bits on 1, 2, 4, … N ranks; deterministic"),
 
     FLAG("resume", resume, 0, "continue from the newest checkpoint; none yet: start", .heading = "the run's files"),
     FLAG("overwrite", overwrite, 0, "remove a former run's files in --out"),
@@ -82,7 +82,7 @@ static const struct option_row rows[] = {
     REAL("checkpoint-minutes", checkpoint_minutes, 0, 1e6, NULL, "M", ABOVE, "and M minutes after the last"),
     INTEGER("keep", keep, 0, 1e6, "3", "N", 0, "newest checkpoints that stay; 0: all"),
     INTEGER("eval-every", eval_every, 0, 1e6, "1", "EPOCHS", 0, "test so often and at the end; 0: only at the end"),
-    INTEGER("eval-batch", eval_batch, 1, 1e6, NULL, "N", 0, "test images a rank takes at once (default: by --batch)"),
+    INTEGER("eval-batch", eval_batch, 1, 1e6, "250", "N", RESULT, "test images that a rank takes at once"),
     INTEGER("log-every", log_every, 1, 1e9, "10", "STEPS", 0, "steps a row of loss.csv"),
     FLAG("check", check, OPTION_NOT_IN_FILE, "check all, print the plan, train nothing"),
     FLAG("quiet", quiet, 0, "only warnings and errors", .letter = 'q'),
@@ -117,8 +117,19 @@ enum status train_options_warn(const struct train_options *options) {
     TRY(warn_unused(options, "beta2", "--optimizer sgd"));
     TRY(warn_unused(options, "epsilon", "--optimizer sgd"));
   }
+  if (options->lanes > 0 && options->threads > 1)
+    log_warning("--threads %" PRId64
+                " has no effect with --lanes: a CPU rank then has one thread; use more ranks",
+                options->threads);
   if (options->augment < AUGMENT_CROP) TRY(warn_unused(options, "crop-pad", "this --augment"));
   return STATUS_OK;
+}
+
+/* A tree of sums halves the lanes down to one. */
+static enum status check_lanes(int64_t lanes) {
+  if (lanes == 0 || (lanes & (lanes - 1)) == 0) return STATUS_OK;
+  return RAISE(STATUS_INPUT, "--lanes is %" PRId64 "; expected a power of two, at least the number of ranks",
+               lanes);
 }
 
 static enum status check_together(const struct train_options *options) {
@@ -131,11 +142,12 @@ static enum status check_together(const struct train_options *options) {
                  options->base_batch);
   if (options->nesterov && options->optimizer == OPTIMIZER_SGD && options->momentum == 0)
     return RAISE(STATUS_INPUT, "--nesterov needs --momentum above 0");
-  return STATUS_OK;
+  return check_lanes(options->lanes);
 }
 
 enum status train_options_parse(int argc, char **argv, struct train_options *options) {
   *options = (struct train_options){0};
   TRY(options_parse(&train_table, argc, argv, options));
+  if (options->lanes > 0) options->deterministic = true; /* what else would they be for */
   return check_together(options);
 }

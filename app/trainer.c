@@ -158,7 +158,7 @@ static enum status plan_epoch(struct trainer *t, int64_t first) {
 static enum status enqueue(struct trainer *t, int64_t position) {
   const struct world *world = t->session->world;
   int64_t first, count;
-  sampler_part(sampler_step_count(&t->sampler, position), world->rank, world->size, &first, &count);
+  sampler_rank_part(&t->sampler, position, world->rank, world->size, &first, &count);
   if (signals_stop_wanted()) net_request_stop(t->session->net);
   int64_t slot = t->enqueued % (TRAINER_LAG + 1);
   TRY(net_train_step(t->session->net, &t->session->train, count, &t->ticket[slot]));

@@ -142,7 +142,7 @@ static void refusals_name_the_option(void **state) {
   refuse("--mean 1,2", "R,G,B");
   refuse("--mean 1,2,3,4", "R,G,B");
   refuse("--std 0.5,0,0.5", "--std");
-  refuse("--lanes 8", "--lanes");
+  refuse("--lanes 3", "--lanes is 3");
   refuse("stray", "unexpected word 'stray'");
   refuse("-z", "-z");
   refuse("--resume --overwrite", "--overwrite");
@@ -176,7 +176,7 @@ static void command_line_wins_over_file(void **state) {
       {"config = x\n", "command line"},
       {"batch\n", ":1"},
       {"deterministic = maybe\n", "on or off"},
-      {"lanes = 2\n", "lanes"},
+      {"lanes = 6\n", "lanes"},
   };
   snprintf(line, sizeof line, "--config %s", path);
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
