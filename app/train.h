@@ -3,6 +3,7 @@
 #define CONVOY_APP_TRAIN_H
 
 #include "app/trainer.h"
+#include "app/watchdog.h"
 
 enum status train_command(int argc, char **argv, const struct world *world);
 
@@ -10,6 +11,7 @@ enum status train_command(int argc, char **argv, const struct world *world);
 struct train {
   struct train_options options;
   const struct world *world;
+  struct watchdog *watchdog; /* NULL: one rank */
   struct session session;
   struct session_plan plan;
   double rate_factor; /* of --lr, by --scale-lr */

@@ -161,6 +161,7 @@ static enum status enqueue(struct trainer *t, int64_t position) {
   sampler_rank_part(&t->sampler, position, world->rank, world->size, &first, &count);
   if (signals_stop_wanted()) net_request_stop(t->session->net);
   int64_t slot = t->enqueued % (TRAINER_LAG + 1);
+  world_set_step(world, t->enqueued + 1);
   TRY(net_train_step(t->session->net, &t->session->train, count, &t->ticket[slot]));
   t->spent[slot] = lap(t);
   t->enqueued++;

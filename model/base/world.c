@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <mpi.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,12 @@ struct world_comm {
   MPI_Comm leaders;   /* local rank 0 of every host, in the order of `node`; null on other ranks */
   int *node_of;       /* [size]: host number of each rank */
   enum status agreed; /* what the last world_agree gave */
+};
+
+struct world_pulse {
+  _Atomic int64_t step, waits;
+  atomic_int depth; /* of nested waits */
+  atomic_bool patient;
 };
 
 /* Turns an MPI return code into a status; `what` names the call's purpose. */
@@ -108,8 +115,10 @@ static enum status find_ranks(struct world *world) {
   world->comm = calloc(1, sizeof *world->comm);
   if (!world->comm) return RAISE(STATUS_INTERNAL, "no memory for the communicators");
   *world->comm = (struct world_comm){.all = MPI_COMM_NULL, .node = MPI_COMM_NULL, .leaders = MPI_COMM_NULL};
+  world->pulse = calloc(1, sizeof *world->pulse);
   world->comm->node_of = calloc((size_t)world->size, sizeof *world->comm->node_of);
-  if (!world->comm->node_of) return RAISE(STATUS_INTERNAL, "no memory for %d ranks", world->size);
+  if (!world->pulse || !world->comm->node_of)
+    return RAISE(STATUS_INTERNAL, "no memory for %d ranks", world->size);
   TRY(check(MPI_Comm_dup(MPI_COMM_WORLD, &world->comm->all), "copying the communicator"));
   return split_by_host(world); /* the copies inherit MPI_ERRORS_RETURN */
 }
@@ -139,6 +148,8 @@ void world_close(struct world *world) {
     free(world->comm);
     world->comm = NULL;
   }
+  free(world->pulse);
+  world->pulse = NULL;
   MPI_Finalize();
 }
 
@@ -147,6 +158,43 @@ void world_abort(const struct world *world, int code) {
   fflush(NULL);
   MPI_Abort(MPI_COMM_WORLD, code);
   _exit(code);
+}
+
+/* ---- what the main thread does ---- */
+
+void world_wait_begin(const struct world *world) {
+  if (world->pulse) atomic_fetch_add(&world->pulse->depth, 1);
+}
+
+void world_wait_end(const struct world *world) {
+  if (!world->pulse) return;
+  atomic_fetch_add(&world->pulse->waits, 1);
+  atomic_fetch_sub(&world->pulse->depth, 1);
+}
+
+void world_set_step(const struct world *world, int64_t step) {
+  if (world->pulse) atomic_store(&world->pulse->step, step);
+}
+
+void world_set_patient(const struct world *world, bool patient) {
+  if (world->pulse) atomic_store(&world->pulse->patient, patient);
+}
+
+struct world_state world_state(const struct world *world) {
+  struct world_pulse *pulse = world->pulse;
+  if (!pulse) return (struct world_state){0};
+  return (struct world_state){.step = atomic_load(&pulse->step),
+                              .waits = atomic_load(&pulse->waits),
+                              .waiting = atomic_load(&pulse->depth) > 0,
+                              .patient = atomic_load(&pulse->patient)};
+}
+
+/* An MPI call that waits for other ranks, marked as such. */
+#define WAIT(world, call) (world_wait_begin(world), waited((world), (call)))
+
+static int waited(const struct world *world, int code) {
+  world_wait_end(world);
+  return code;
 }
 
 /* ---- exchanges ---- */
@@ -178,9 +226,11 @@ enum status world_agree(const struct world *world, enum status mine) {
   } own = {.rank = world->rank}, worst;
   /* Of equal ones a rank that still holds its record wins: after a nested call only one does. */
   own.weight = 2 * severity(mine) + (mine != STATUS_OK && error_message()[0] != '\0');
-  TRY(check(MPI_Allreduce(&own, &worst, 1, MPI_2INT, MPI_MAXLOC, world->comm->all), "agreeing on an error"));
+  TRY(check(WAIT(world, MPI_Allreduce(&own, &worst, 1, MPI_2INT, MPI_MAXLOC, world->comm->all)),
+            "agreeing on an error"));
   int status = (int)mine;
-  TRY(check(MPI_Bcast(&status, 1, MPI_INT, worst.rank, world->comm->all), "agreeing on an error"));
+  TRY(check(WAIT(world, MPI_Bcast(&status, 1, MPI_INT, worst.rank, world->comm->all)),
+            "agreeing on an error"));
   if (status != STATUS_OK && worst.rank != world->rank) error_clear();
   world->comm->agreed = (enum status)status;
   return (enum status)status;
@@ -191,41 +241,45 @@ bool world_agreed(const struct world *world, enum status status) {
 }
 
 enum status world_barrier(const struct world *world) {
-  return check(MPI_Barrier(world->comm->all), "a barrier");
+  return check(WAIT(world, MPI_Barrier(world->comm->all)), "a barrier");
 }
 
 enum { CHUNK = 1 << 30 }; /* MPI counts are ints */
 
-static enum status broadcast(MPI_Comm comm, char *data, size_t bytes, int root) {
+static enum status broadcast(const struct world *world, MPI_Comm comm, char *data, size_t bytes, int root) {
   for (size_t done = 0; done < bytes; done += CHUNK) {
     size_t left = bytes - done;
     int count = left < CHUNK ? (int)left : CHUNK;
-    TRY(check(MPI_Bcast(data + done, count, MPI_BYTE, root, comm), "a broadcast"));
+    TRY(check(WAIT(world, MPI_Bcast(data + done, count, MPI_BYTE, root, comm)), "a broadcast"));
   }
   return STATUS_OK;
 }
 
 enum status world_broadcast(const struct world *world, void *data, size_t bytes, int root) {
-  return broadcast(world->comm->all, data, bytes, root);
+  return broadcast(world, world->comm->all, data, bytes, root);
 }
 
 enum status world_allgather(const struct world *world, const void *mine, size_t bytes, void *all) {
   if (bytes > INT_MAX)
     return RAISE(STATUS_INTERNAL, "an all-gather of %zu bytes a rank; at most %d", bytes, INT_MAX);
-  return check(MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, world->comm->all),
-               "an all-gather");
+  return check(
+      WAIT(world, MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, world->comm->all)),
+      "an all-gather");
 }
 
 enum status world_sum_f64(const struct world *world, double *data, int count) {
-  return check(MPI_Allreduce(MPI_IN_PLACE, data, count, MPI_DOUBLE, MPI_SUM, world->comm->all), "a sum");
+  return check(WAIT(world, MPI_Allreduce(MPI_IN_PLACE, data, count, MPI_DOUBLE, MPI_SUM, world->comm->all)),
+               "a sum");
 }
 
 enum status world_sum_i64(const struct world *world, int64_t *data, int count) {
-  return check(MPI_Allreduce(MPI_IN_PLACE, data, count, MPI_INT64_T, MPI_SUM, world->comm->all), "a sum");
+  return check(WAIT(world, MPI_Allreduce(MPI_IN_PLACE, data, count, MPI_INT64_T, MPI_SUM, world->comm->all)),
+               "a sum");
 }
 
 enum status world_max_i64(const struct world *world, int64_t *data, int count) {
-  return check(MPI_Allreduce(MPI_IN_PLACE, data, count, MPI_INT64_T, MPI_MAX, world->comm->all), "a maximum");
+  return check(WAIT(world, MPI_Allreduce(MPI_IN_PLACE, data, count, MPI_INT64_T, MPI_MAX, world->comm->all)),
+               "a maximum");
 }
 
 /* ---- memory shared on a host ---- */
@@ -239,7 +293,7 @@ struct world_shared {
 /* Makes what the ranks of this host wrote visible to all of them. */
 static enum status settle(const struct world *world, struct world_shared *shared) {
   TRY(check(MPI_Win_sync(shared->window), "syncing shared memory"));
-  TRY(check(MPI_Barrier(world->comm->node), "syncing shared memory"));
+  TRY(check(WAIT(world, MPI_Barrier(world->comm->node)), "syncing shared memory"));
   return check(MPI_Win_sync(shared->window), "syncing shared memory");
 }
 
@@ -281,7 +335,7 @@ enum status world_shared_exchange(const struct world *world, struct world_shared
                                   const size_t *bytes) {
   TRY(settle(world, shared));
   for (int rank = 0; rank < world->size && world->nodes > 1 && world->local_rank == 0; rank++)
-    TRY(broadcast(world->comm->leaders, shared->memory + first[rank], bytes[rank],
+    TRY(broadcast(world, world->comm->leaders, shared->memory + first[rank], bytes[rank],
                   world->comm->node_of[rank]));
   return settle(world, shared);
 }

@@ -12,13 +12,31 @@
 
 #include "model/base/error.h"
 
+struct world_pulse;
+
 struct world {
   int rank, size;             /* among all ranks */
   int local_rank, local_size; /* among the ranks of this host (MPI_Comm_split_type, not variables) */
   int node, nodes;            /* this host among the hosts, numbered by their lowest rank */
   char host[64];
-  struct world_comm *comm; /* owned: MPI's side */
+  struct world_comm *comm;   /* owned: MPI's side */
+  struct world_pulse *pulse; /* owned: what the main thread does; NULL: nobody looks */
 };
+
+/* What this rank's main thread does, for another thread of it to read at any time. */
+struct world_state {
+  int64_t step;  /* the last step that it has begun */
+  int64_t waits; /* waits for other ranks or the device that have ended */
+  bool waiting;  /* inside one */
+  bool patient;  /* in a phase that may stand still for long without a fault, such as a save */
+};
+
+/* Around each wait for other ranks or the device; may be nested. The exchanges below have it inside. */
+void world_wait_begin(const struct world *world);
+void world_wait_end(const struct world *world);
+void world_set_step(const struct world *world, int64_t step);
+void world_set_patient(const struct world *world, bool patient);
+struct world_state world_state(const struct world *world);
 
 /* The MPI library's own line, e.g. "Open MPI v4.1.4, ..."; works before world_open. Cut to `capacity`. */
 void world_library(char *text, size_t capacity);

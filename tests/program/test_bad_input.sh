@@ -24,7 +24,7 @@ for pair in "--batch 0" "--batch -3" "--batch 1.5" "--lr 0" "--lr -1" "--lr nan"
   "--momentum 1" "--weight-decay -1" "--label-smoothing 1" "--seed -1" "--log-every 0" "--checkpoint-every 0" \
   "--checkpoint-minutes 0" "--keep -1" "--steps 0" "--warmup-steps -1" "--std 0" "--mean 1,2" "--optimizer adm" \
   "--schedule step" "--precision fp16" "--backend gpu" "--augment mixup" "--scale-lr lin" "--lanes 3" \
-  "--comm-timeout 9" "--init-timeout 0" "--threads 0" "--eval-batch 0"; do
+  "--comm-timeout 0" "--init-timeout 0" "--threads 0" "--eval-batch 0"; do
   # shellcheck disable=SC2086
   refuse 1 "${pair%% *}" $pair
 done

@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Ranks that freeze, die or fail alone: the job ends within --comm-timeout with one line that names the rank.
+# shellcheck source=tests/program/lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=tests/program/faults.sh
+. "$(dirname "$0")/faults.sh"
+
+data=$WORK/data
+set_of "$data" 2000 100
+limit=3
+run() { # RANKS OUT OPTION...
+  start "$1" train --data "$data" --out "$2" --backend cpu --threads 1 --batch 60 --epochs 1000 --log-every 2 \
+    --comm-timeout $limit "${@:3}"
+}
+
+for victim in 1 0 2; do
+  out=$WORK/freeze-$victim
+  run 3 "$out"
+  rows_in "$out" 3
+  kill -STOP "$(rank_of "$out" $victim)"
+  before=$(date +%s)
+  finish
+  took=$(($(date +%s) - before))
+  expect 5 "rank $victim frozen"
+  one_error "rank $victim frozen"
+  grep -Eq "^error: rank $victim on host $(hostname) is silent .*last step was [0-9]+" "$WORK/err.txt" ||
+    fail "rank $victim frozen: not named" "$WORK/err.txt"
+  [ $took -le $((limit + 10)) ] || fail "rank $victim frozen: the job took $took s to end"
+  none_left "$out" "rank $victim frozen"
+  pass "rank $victim frozen: exit 5 after $took s, named, no process left"
+done
+
+out=$WORK/thaw
+run 3 "$out" --steps 400
+rows_in "$out" 3
+pid=$(rank_of "$out" 1)
+root=$(rank_of "$out" 0)
+for process in $pid $root; do
+  kill -STOP "$process"
+  sleep 1.5
+  kill -CONT "$process"
+  sleep 0.5
+done
+# All at once for longer than the limit, as a suspended job is: nobody is to blame.
+for process in $(processes_of "$out"); do kill -STOP "$process"; done
+sleep $((limit + 2))
+for process in $(processes_of "$out"); do kill -CONT "$process"; done
+finish
+expect 0 "frozen for less than the limit, and a suspended job"
+pass "frozen for less than the limit, and a suspended job: the run goes on"
+
+# A killed rank. mpirun ends the others by itself; the ranks that it does not reach end too.
+out=$WORK/kill
+run 3 "$out"
+rows_in "$out" 3
+kill -KILL "$(rank_of "$out" 1)"
+finish
+[ "$code" = 137 ] || [ "$code" = 5 ] || fail "rank 1 killed: exit code $code" "$WORK/err.txt"
+none_left "$out" "rank 1 killed"
+pass "rank 1 killed: exit $code, no process left"
+
+# One that is frozen before the watchdog runs: --init-timeout.
+out=$WORK/early
+run 2 "$out" --init-timeout 3
+for _ in $(seq 400); do
+  pid=$(rank_of "$out" 1)
+  [ -n "$pid" ] && break
+done
+kill -STOP "$pid"
+( sleep 60; kill -CONT "$pid" ) 2> /dev/null & # were it frozen inside MPI_Init, which nobody watches
+guard=$!
+finish
+kill "$guard" 2> /dev/null
+[ "$code" != 0 ] || fail "frozen at the start: exit code 0"
+none_left "$out" "frozen at the start"
+pass "rank 1 frozen at the start: exit $code"
+
+# An error of one rank only: here its part of the data goes away, there its memory.
+out=$WORK/alone
+cat > "$WORK/small.sh" << EOF
+#!/bin/sh
+[ "\$OMPI_COMM_WORLD_RANK" = 1 ] && cd "$WORK/nowhere-at-all"
+exec "\$@"
+EOF
+mkdir "$WORK/nowhere-at-all" "$WORK/here"
+mv "$data" "$WORK/here/data"
+chmod +x "$WORK/small.sh"
+code=0
+(cd "$WORK/here" && "${LAUNCH[@]}" 3 "$WORK/small.sh" "$CONVOY" train --data data --out "$out" --backend cpu --threads 1 \
+  --comm-timeout $limit) > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+expect 2 "rank 1 cannot read the data"
+one_error "rank 1 cannot read the data"
+[ -e "$out" ] && fail "rank 1 cannot read the data: something was written"
+none_left "$out" "rank 1 cannot read the data"
+pass "rank 1 alone cannot read the data: exit 2, one line"
