@@ -9,11 +9,12 @@
 #include "app/record.h"
 #include "app/signals.h"
 #include "app/snapshot.h"
+#include "app/watchdog.h"
 #include "model/base/log.h"
 
 struct eval_options {
   char data[OPTION_TEXT], checkpoint[OPTION_TEXT], config[OPTION_TEXT];
-  int64_t eval_batch, threads, init_timeout;
+  int64_t eval_batch, threads, init_timeout, comm_timeout;
   int backend, precision;
   bool quiet;
 };
@@ -73,6 +74,14 @@ static const struct option_row rows[] = {
      .initial = "180",
      .value = "SECONDS",
      .help = "for the ranks to find each other"},
+    {.name = "comm-timeout",
+     .type = OPTION_INTEGER,
+     FIELD(comm_timeout),
+     .least = 1,
+     .most = 86400,
+     .initial = "120",
+     .value = "SECONDS",
+     .help = "a rank that is silent for so long ends the job"},
     {.name = "quiet", .letter = 'q', .type = OPTION_FLAG, FIELD(quiet), .help = "only the result"},
 };
 static const struct option_table table = {
@@ -191,8 +200,11 @@ enum status eval_command(int argc, char **argv, const struct world *world) {
   signals_install();
   struct checkpoint *checkpoint = NULL;
   struct session session = {0};
-  enum status status = run(world, &options, &checkpoint, &session);
+  struct watchdog *watchdog;
+  enum status status = watchdog_start(world, (int)options.init_timeout, (int)options.comm_timeout, &watchdog);
+  if (status == STATUS_OK) status = run(world, &options, &checkpoint, &session);
   checkpoint_close(checkpoint);
   session_close(&session, status);
+  watchdog_stop(watchdog, status);
   return status;
 }

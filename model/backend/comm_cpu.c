@@ -7,6 +7,7 @@
 
 struct comm_cpu {
   MPI_Comm comm;
+  const struct world *world; /* borrowed */
 };
 
 enum { CHUNK = 1 << 30 }; /* elements a call: MPI counts are ints */
@@ -19,11 +20,20 @@ static enum status check(int result, const char *call) {
   return RAISE(STATUS_COMM, "%s: %s", call, text);
 }
 
+/* A call that waits for other ranks, marked as such. */
+#define WAIT(comm, call) (world_wait_begin((comm)->world), waited((comm), (call)))
+
+static int waited(const struct comm_cpu *comm, int result) {
+  world_wait_end(comm->world);
+  return result;
+}
+
 enum status comm_cpu_open(const struct world *world, struct comm_cpu **comm) {
   *comm = NULL;
   if (world->size == 1) return STATUS_OK;
   struct comm_cpu *made = malloc(sizeof *made);
   if (!made) return RAISE(STATUS_INPUT, "out of memory");
+  made->world = world;
   enum status status = check(MPI_Comm_dup(MPI_COMM_WORLD, &made->comm), "MPI_Comm_dup");
   if (status != STATUS_OK) {
     free(made);
@@ -44,7 +54,7 @@ enum status comm_cpu_sum(struct comm_cpu *comm, float *data, int64_t count) {
   if (!comm) return STATUS_OK;
   for (int64_t done = 0; done < count; done += CHUNK) {
     int part = (int)(count - done < CHUNK ? count - done : CHUNK);
-    TRY(check(MPI_Allreduce(MPI_IN_PLACE, data + done, part, MPI_FLOAT, MPI_SUM, comm->comm),
+    TRY(check(WAIT(comm, MPI_Allreduce(MPI_IN_PLACE, data + done, part, MPI_FLOAT, MPI_SUM, comm->comm)),
               "MPI_Allreduce"));
   }
   return STATUS_OK;
@@ -55,8 +65,8 @@ enum status comm_cpu_exchange(struct comm_cpu *comm, const float *data, float *o
   if (!comm) return RAISE(STATUS_INTERNAL, "an exchange with rank %d, but there is one rank", peer);
   for (int64_t done = 0; done < count; done += CHUNK) {
     int part = (int)(count - done < CHUNK ? count - done : CHUNK);
-    TRY(check(MPI_Sendrecv(data + done, part, MPI_FLOAT, peer, 0, other + done, part, MPI_FLOAT, peer, 0,
-                           comm->comm, MPI_STATUS_IGNORE),
+    TRY(check(WAIT(comm, MPI_Sendrecv(data + done, part, MPI_FLOAT, peer, 0, other + done, part, MPI_FLOAT,
+                                      peer, 0, comm->comm, MPI_STATUS_IGNORE)),
               "MPI_Sendrecv"));
   }
   return STATUS_OK;
@@ -66,7 +76,7 @@ enum status comm_cpu_broadcast(struct comm_cpu *comm, void *data, size_t bytes, 
   if (!comm) return STATUS_OK;
   for (size_t done = 0; done < bytes; done += CHUNK) {
     int part = (int)(bytes - done < CHUNK ? bytes - done : CHUNK);
-    TRY(check(MPI_Bcast((char *)data + done, part, MPI_BYTE, root, comm->comm), "MPI_Bcast"));
+    TRY(check(WAIT(comm, MPI_Bcast((char *)data + done, part, MPI_BYTE, root, comm->comm)), "MPI_Bcast"));
   }
   return STATUS_OK;
 }

@@ -11,16 +11,23 @@ struct program {
 
 enum { POLLS_BUSY = 20000, POLL_NANOSECONDS = 20000, POLLS_A_CHECK = 5000 };
 
-enum status cuda_wait_event(struct cuda_backend *cuda, cudaEvent_t event) {
+static enum status poll_event(struct cuda_backend *cuda, cudaEvent_t event) {
   const struct timespec pause = {.tv_nsec = POLL_NANOSECONDS};
   for (long polls = 0;; polls++) {
     cudaError_t error = cudaEventQuery(event);
     if (error == cudaSuccess) return STATUS_OK;
-    if (error != cudaErrorNotReady) return cuda_raise(__func__, "waiting for the device", error);
+    if (error != cudaErrorNotReady) return cuda_raise("cuda_wait_event", "waiting for the device", error);
     if (polls < POLLS_BUSY) continue;
     nanosleep(&pause, NULL);
     if (polls % POLLS_A_CHECK == 0) TRY(cuda_comm_check(cuda));
   }
+}
+
+enum status cuda_wait_event(struct cuda_backend *cuda, cudaEvent_t event) {
+  world_wait_begin(cuda->base.world);
+  enum status status = poll_event(cuda, event);
+  world_wait_end(cuda->base.world);
+  return status;
 }
 
 void cuda_program_destroy(struct backend *backend, struct program *program) {
