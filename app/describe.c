@@ -7,9 +7,10 @@
 
 enum { MAX_VALUES = 64 };
 
-/* An option's value in its own type; one that was not given and has no default: null. */
+/* An option's value in its own type; one that was not given and has no default: null. A choice's name goes
+ * to text[capacity]. */
 static struct runlog_value option_value(const struct option_row *row, const struct train_options *options,
-                                        char text[OPTION_TEXT]) {
+                                        char *text, size_t capacity) {
   const void *field = (const char *)options + row->offset;
   switch (row->type) {
   case OPTION_FLAG:
@@ -26,7 +27,7 @@ static struct runlog_value option_value(const struct option_row *row, const stru
   case OPTION_TEXT_VALUE:
     return runlog_text(row->name, field);
   case OPTION_CHOICE:
-    return runlog_text(row->name, text);
+    return runlog_text(row->name, options_text(row, options, text, capacity));
   }
   return runlog_text(row->name, NULL);
 }
@@ -37,12 +38,7 @@ static int option_values(const struct train_options *options, struct runlog_valu
   for (int i = 0; i < train_table.count && count < MAX_VALUES; i++) {
     const struct option_row *row = &train_table.rows[i];
     if (row->flags & OPTION_UNAVAILABLE) continue;
-    char buffer[OPTION_TEXT];
-    values[count] = option_value(row, options, buffer);
-    if (row->type == OPTION_CHOICE) {
-      snprintf(text[count], sizeof text[count], "%.31s", buffer);
-      values[count].text = text[count];
-    }
+    values[count] = option_value(row, options, text[count], sizeof text[count]);
     count++;
   }
   return count;
