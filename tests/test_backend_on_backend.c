@@ -162,6 +162,29 @@ static void convert_rounds(void **state) {
   }
 }
 
+static void add_is_a_float_sum(void **state) {
+  (void)state;
+  static const int64_t counts[] = {1, 7, 1003, 70001};
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    int64_t count = counts[i];
+    double *left = reference_array(count + 1), *right = reference_array(count + 1);
+    array_normal(left, count + 1, DTYPE_F32, 0, 1, 5);
+    array_normal(right, count + 1, DTYPE_F32, 0, 1, 6);
+    float *data = device_floats(left, count + 1), *other = device_floats(right, count + 1);
+    ok(table->add(backend, data, other, count));
+    double *sum = read_array(data, DTYPE_F32, count + 1), *kept = read_array(other, DTYPE_F32, count + 1);
+    for (int64_t k = 0; k < count; k++) assert_true(sum[k] == (double)(float)(left[k] + right[k]));
+    assert_true(sum[count] == left[count]); /* nothing past the end */
+    for (int64_t k = 0; k <= count; k++) assert_true(kept[k] == right[k]);
+    table->release(backend, data);
+    table->release(backend, other);
+    free(left);
+    free(right);
+    free(sum);
+    free(kept);
+  }
+}
+
 static int run_group(const struct world *world, enum precision precision) {
   static const enum dtype fp32 = DTYPE_F32, bf16 = DTYPE_BF16;
   const struct CMUnitTest tests[] = {
@@ -169,6 +192,7 @@ static int run_group(const struct world *world, enum precision precision) {
       cmocka_unit_test(too_much_memory_is_refused),
       cmocka_unit_test(host_memory_and_resident_data),
       cmocka_unit_test(convert_rounds),
+      cmocka_unit_test(add_is_a_float_sum),
       {.name = "gather_is_the_reference",
        .test_func = gather_is_the_reference,
        .initial_state = (void *)(uintptr_t)(precision == PRECISION_BF16 ? &bf16 : &fp32)},

@@ -102,6 +102,36 @@ static void any_rank_count_same_order(void **state) {
     }
 }
 
+/* The lanes of a step are the same samples whichever rank holds them, and ranks hold neighbouring ones. */
+static void lanes_do_not_depend_on_ranks(void **state) {
+  (void)state;
+  enum { LANES = 8 };
+  const int64_t batches[] = {16, 37, 5, 7};
+  for (int b = 0; b < 4; b++) {
+    struct sampler sampler = {.seed = 1, .count = 301, .global_batch = batches[b], .lanes = LANES};
+    for (int64_t step = 0; step < sampler_steps(&sampler); step++) {
+      int64_t total = sampler_step_count(&sampler, step);
+      for (int size = 1; size <= LANES; size *= 2) {
+        int64_t end = 0;
+        for (int rank = 0; rank < size; rank++) {
+          int64_t first, count, lane_first, lane_count, held = LANES / size, sum = 0;
+          sampler_rank_part(&sampler, step, rank, size, &first, &count);
+          assert_int_equal(first, end);
+          end = first + count;
+          for (int64_t lane = 0; lane < held; lane++) {
+            sampler_part(total, (int)(rank * held + lane), LANES, &lane_first, &lane_count);
+            assert_int_equal(lane_first, first + sum);
+            assert_int_equal(lane_count, count / held + (lane < count % held)); /* as the net cuts it again */
+            sum += lane_count;
+          }
+          assert_int_equal(sum, count);
+        }
+        assert_int_equal(end, total);
+      }
+    }
+  }
+}
+
 static void augmentation_is_uniform_and_a_function_of_the_sample(void **state) {
   (void)state;
   enum { MANY = 45000 };
@@ -154,6 +184,7 @@ int main(void) {
       cmocka_unit_test(epochs_and_seeds_differ),
       cmocka_unit_test(parts_differ_by_at_most_one),
       cmocka_unit_test(any_rank_count_same_order),
+      cmocka_unit_test(lanes_do_not_depend_on_ranks),
       cmocka_unit_test(augmentation_is_uniform_and_a_function_of_the_sample),
       cmocka_unit_test(small_and_refused),
   };
