@@ -14,7 +14,8 @@ struct checking {
 };
 
 /* Reports a refusal and goes on. */
-static void report(struct checking *checking, enum status status) {
+static void report(void *context, enum status status) {
+  struct checking *checking = context;
   if (status == STATUS_OK) return;
   checking->fault(checking->context, error_message());
   checking->faults++;
@@ -53,6 +54,12 @@ static void check_rows(struct checking *checking, struct shard *shard) {
   free(labels);
 }
 
+/* A shard may differ from the others in its shape and in its classes. */
+static void join(struct checking *checking, struct shard *shard) {
+  report(checking, dataset_plan_join_shape(&checking->plan, shard));
+  report(checking, dataset_plan_join_classes(&checking->plan, shard));
+}
+
 /* Opens one shard and holds it to the others; with `rows`, reads them instead. Two passes, since a later
  * shard may be the one that gives the classes. */
 static enum status check_shard(struct checking *checking, const char *directory, const char *name,
@@ -61,14 +68,14 @@ static enum status check_shard(struct checking *checking, const char *directory,
   if (!path) return RAISE(STATUS_INPUT, "no memory to check %s", name);
   struct shard *shard = NULL;
   enum status status = shard_open(path, &shard);
-  if (status == STATUS_OK && rows)
+  if (status == STATUS_OK && rows) {
     check_rows(checking, shard);
-  else if (status == STATUS_OK)
-    report(checking, dataset_plan_join(&checking->plan, shard));
-  else if (!rows)
-    report(checking, status);
-  else
+  } else if (status == STATUS_OK) {
+    join(checking, shard);
+  } else {
     error_clear();
+    if (!rows) report(checking, shard_inspect(path, report, checking));
+  }
   shard_close(shard);
   free(path);
   return STATUS_OK;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum status join_shape(struct dataset_plan *plan, const struct shard *shard) {
+enum status dataset_plan_join_shape(struct dataset_plan *plan, const struct shard *shard) {
   const struct shard_info *info = shard_describe(shard);
   if (plan->height == 0) {
     plan->height = info->height;
@@ -15,6 +15,7 @@ static enum status join_shape(struct dataset_plan *plan, const struct shard *sha
     return RAISE(STATUS_INPUT, "%s: images of %dx%dx%d (H,W,C), expected %dx%dx%d as in the other shards",
                  shard_path(shard), info->height, info->width, info->channels, plan->height, plan->width,
                  plan->channels);
+  if (info->planar) plan->planar_shards++;
   return STATUS_OK;
 }
 
@@ -41,10 +42,8 @@ out:
   return status;
 }
 
-enum status dataset_plan_join(struct dataset_plan *plan, struct shard *shard) {
+enum status dataset_plan_join_classes(struct dataset_plan *plan, struct shard *shard) {
   const struct shard_info *info = shard_describe(shard);
-  TRY(join_shape(plan, shard));
-  if (info->planar) plan->planar_shards++;
   if (!info->classes) return STATUS_OK;
   if (plan->classes && plan->classes != info->classes)
     return RAISE(STATUS_INPUT, "%s: %d classes, expected %d as in the other shards", shard_path(shard),
@@ -61,7 +60,8 @@ static enum status read_shard(const char *directory, const char *name, struct da
   struct shard *shard = NULL;
   enum status status = STATUS_OK;
   TRY_OUT(shard_open(path, &shard));
-  TRY_OUT(dataset_plan_join(plan, shard));
+  TRY_OUT(dataset_plan_join_shape(plan, shard));
+  TRY_OUT(dataset_plan_join_classes(plan, shard));
   memcpy(entry->name, name, SHARD_NAME);
   entry->info = *shard_describe(shard);
   entry->first = plan->count[split];

@@ -27,8 +27,11 @@ struct dataset_plan {
 /* Opens every shard of the directory; all must agree in shape and classes. Not collective. */
 enum status dataset_plan_read(const char *directory, unsigned need, struct dataset_plan *plan);
 
-/* Adds what one open shard says to the plan: the first one sets the shape, the others are held to it. */
-enum status dataset_plan_join(struct dataset_plan *plan, struct shard *shard);
+/* Adds what one open shard says to the plan: the first one sets shape and classes, the others are held to
+ * them.
+ */
+enum status dataset_plan_join_shape(struct dataset_plan *plan, const struct shard *shard);
+enum status dataset_plan_join_classes(struct dataset_plan *plan, struct shard *shard);
 
 /* Collective: rank 0's plan on all ranks. On the others plan is an output. */
 enum status dataset_plan_send(const struct world *world, struct dataset_plan *plan);

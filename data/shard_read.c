@@ -190,7 +190,8 @@ static enum status check_labels(struct shard *shard) {
   if (rank != 1 && !(rank == 2 && dim[1] == 1))
     return RAISE(STATUS_INPUT, "%s: data set 'labels' has shape %s, expected (N)", shard->path, shape);
   TRY(check_type(shard, "labels", shard->labels, false));
-  if ((int64_t)dim[0] != shard->info.count)
+  bool known = shard->info.height > 0; /* of the images; else they were refused */
+  if (known && (int64_t)dim[0] != shard->info.count)
     return RAISE(STATUS_INPUT, "%s: %lld images but %lld labels", shard->path, (long long)shard->info.count,
                  (long long)dim[0]);
   hid_t properties = H5Dget_create_plist(shard->labels);
@@ -199,7 +200,7 @@ static enum status check_labels(struct shard *shard) {
   return status;
 }
 
-enum status shard_open(const char *path, struct shard **opened) {
+static enum status open_hdf5(const char *path, struct shard **opened) {
   struct stat file;
   if (stat(path, &file) != 0) return RAISE(STATUS_INPUT, "%s cannot be opened: %s", path, strerror(errno));
   if (!S_ISREG(file.st_mode))
@@ -209,22 +210,52 @@ enum status shard_open(const char *path, struct shard **opened) {
   struct shard *shard = calloc(1, sizeof *shard);
   if (!shard) return RAISE(STATUS_INPUT, "no memory to open %s", path);
   shard->file = shard->images = shard->labels = H5I_INVALID_HID;
-  enum status status = STATUS_OK;
   snprintf(shard->path, sizeof shard->path, "%s", path);
   H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
   char reason[256] = "out of memory";
   shard->file = open_file(path, reason, sizeof reason);
-  if (shard->file < 0) TRY_OUT(refuse_open(path, (long long)file.st_size, reason));
-  TRY_OUT(open_dataset(shard, "images", &shard->images));
-  TRY_OUT(open_dataset(shard, "labels", &shard->labels));
-  TRY_OUT(check_images(shard));
-  TRY_OUT(check_labels(shard));
+  if (shard->file < 0) {
+    shard_close(shard);
+    return refuse_open(path, (long long)file.st_size, reason);
+  }
+  *opened = shard;
+  return STATUS_OK;
+}
+
+static enum status find_images(struct shard *shard) {
+  TRY(open_dataset(shard, "images", &shard->images));
+  return check_images(shard);
+}
+
+static enum status find_labels(struct shard *shard) {
+  TRY(open_dataset(shard, "labels", &shard->labels));
+  return check_labels(shard);
+}
+
+enum status shard_open(const char *path, struct shard **opened) {
+  struct shard *shard = NULL;
+  enum status status = STATUS_OK;
+  TRY(open_hdf5(path, &shard));
+  TRY_OUT(find_images(shard));
+  TRY_OUT(find_labels(shard));
   TRY_OUT(shard_attributes(shard));
   *opened = shard;
   return STATUS_OK;
 out:
   shard_close(shard);
   return status;
+}
+
+enum status shard_inspect(const char *path, void (*fault)(void *context, enum status status), void *context) {
+  enum status (*const step[])(struct shard *) = {find_images, find_labels, shard_attributes};
+  struct shard *shard = NULL;
+  TRY(open_hdf5(path, &shard));
+  for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
+    enum status status = step[i](shard);
+    if (status != STATUS_OK) fault(context, status);
+  }
+  shard_close(shard);
+  return STATUS_OK;
 }
 
 void shard_close(struct shard *shard) {

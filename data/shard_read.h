@@ -34,6 +34,10 @@ struct shard;
 enum status shard_open(const char *path, struct shard **shard);
 void shard_close(struct shard *shard); /* NULL: nothing */
 
+/* As shard_open, but goes on after a fault: fault(context, status) is called for each, with the error's
+ * record set. A status other than OK: the file cannot be opened at all. */
+enum status shard_inspect(const char *path, void (*fault)(void *context, enum status status), void *context);
+
 const struct shard_info *shard_describe(const struct shard *shard);
 const char *shard_path(const struct shard *shard);
 
