@@ -70,7 +70,7 @@ static void print_lanes(const struct train *train) {
   bool cpu = strcmp(train->session.backend->table->name, "cpu") == 0;
   log_info("lanes: %" PRId64 ", %" PRId64
            " a rank%s: the same bits on any power of two of ranks up to %" PRId64,
-           lanes, lanes / train->world->size, cpu ? ", which has one thread" : "", lanes);
+           lanes, lanes / train->world->size, cpu ? ", one thread a rank" : "", lanes);
 }
 
 /* "128 images a step over all ranks (43 or 42 a rank)" */

@@ -33,7 +33,7 @@ same_run() {
 for count in 1 2 4 8; do
   train "$count" data "cnn-$count" "${simplecnn[@]}" --lanes 8
   expect 0 "simplecnn, np $count"
-  grep -q "lanes: 8, $((8 / count)) a rank" "$WORK/out.txt" || fail "the banner does not say so" "$WORK/out.txt"
+  grep -q "lanes: 8, $((8 / count)) a rank, one thread" "$WORK/out.txt" || fail "the banner does not say so" "$WORK/out.txt"
   same_run cnn-1 "cnn-$count" "simplecnn, np $count"
   train "$count" tiny "res-$count" "${resnet20[@]}" --lanes 8
   expect 0 "resnet20, np $count"
