@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/base/library_lock.h"
+
 static const char *const group_paths[] = {
     [CHECKPOINT_PARAMETERS] = "/parameters",   [CHECKPOINT_MOMENTUM] = "/optimizer/momentum",
     [CHECKPOINT_ADAM_M] = "/optimizer/adam_m", [CHECKPOINT_ADAM_V] = "/optimizer/adam_v",
@@ -153,7 +155,7 @@ int64_t checkpoint_estimate(const struct checkpoint_item *items, int item_count)
   return bytes;
 }
 
-enum status checkpoint_image_create(const struct checkpoint_content *content, void **image, size_t *bytes) {
+static enum status build_image(const struct checkpoint_content *content, void **image, size_t *bytes) {
   struct ids ids = {0};
   hid_t access, file;
   void *data = NULL;
@@ -174,6 +176,13 @@ enum status checkpoint_image_create(const struct checkpoint_content *content, vo
   *image = data;
   *bytes = (size_t)size;
   return STATUS_OK;
+}
+
+enum status checkpoint_image_create(const struct checkpoint_content *content, void **image, size_t *bytes) {
+  library_lock();
+  enum status status = build_image(content, image, bytes);
+  library_unlock();
+  return status;
 }
 
 /* ---- reading
@@ -225,6 +234,7 @@ static enum status get_options(struct checkpoint *checkpoint) {
 enum status checkpoint_open(const char *path, struct checkpoint **result) {
   TRY(checkpoint_header_verify(path));
   enum status status = STATUS_OK;
+  library_lock();
   H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
   hid_t access = H5Pcreate(H5P_FILE_ACCESS);
   struct checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
@@ -245,12 +255,15 @@ enum status checkpoint_open(const char *path, struct checkpoint **result) {
 out:
   if (access >= 0) H5Pclose(access);
   checkpoint_close(checkpoint);
+  library_unlock();
   return status;
 }
 
 void checkpoint_close(struct checkpoint *checkpoint) {
   if (!checkpoint) return;
+  library_lock();
   if (checkpoint->file >= 0) H5Fclose(checkpoint->file);
+  library_unlock();
   for (int i = 0; i < checkpoint->option_count; i++) {
     free(checkpoint->options[i].name);
     free(checkpoint->options[i].value);
@@ -282,8 +295,10 @@ static hid_t open_set(const struct checkpoint *checkpoint, enum checkpoint_group
 }
 
 bool checkpoint_has(const struct checkpoint *checkpoint, enum checkpoint_group group, const char *name) {
+  library_lock();
   hid_t set = open_set(checkpoint, group, name);
   if (set >= 0) H5Dclose(set);
+  library_unlock();
   return set >= 0;
 }
 
@@ -315,6 +330,10 @@ static enum status read_item(const struct checkpoint *checkpoint, const struct c
 
 enum status checkpoint_read(const struct checkpoint *checkpoint, const struct checkpoint_item *items,
                             int item_count) {
-  for (int i = 0; i < item_count; i++) TRY(read_item(checkpoint, &items[i]));
-  return STATUS_OK;
+  enum status status = STATUS_OK;
+  library_lock();
+  for (int i = 0; i < item_count; i++) TRY_OUT(read_item(checkpoint, &items[i]));
+out:
+  library_unlock();
+  return status;
 }

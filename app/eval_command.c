@@ -135,7 +135,7 @@ static enum status check_data(const struct dataset *dataset, const struct header
 
 static enum status load(struct session *session, const struct checkpoint *checkpoint) {
   struct snapshot snapshot;
-  TRY(snapshot_create(session->net, OPTIMIZER_SGD, false, &snapshot));
+  TRY(snapshot_create(session->backend, session->net, OPTIMIZER_SGD, false, &snapshot));
   enum status status;
   TRY_OUT(checkpoint_read(checkpoint, snapshot.items, snapshot.item_count));
   TRY_OUT(snapshot_put(&snapshot));

@@ -14,21 +14,19 @@ static void add_item(struct snapshot *snapshot, enum checkpoint_group group, enu
                                .data = snapshot->region[region] + item->offset};
 }
 
-enum status snapshot_create(struct net *net, enum optimizer_kind kind, bool optimizer,
-                            struct snapshot *snapshot) {
-  *snapshot = (struct snapshot){.net = net};
-  bool enough = true;
+enum status snapshot_create(struct backend *backend, struct net *net, enum optimizer_kind kind,
+                            bool optimizer, struct snapshot *snapshot) {
+  *snapshot = (struct snapshot){.net = net, .backend = backend};
+  enum status status = STATUS_OK;
   for (int r = 0; r < NET_REGION_COUNT; r++) {
     int64_t count = r == NET_PARAMS || optimizer ? net_region_count(net, (enum net_region)r) : 0;
     if (count == 0) continue;
-    snapshot->region[r] = calloc((size_t)count, sizeof(float));
-    enough = enough && snapshot->region[r];
+    void *memory = NULL;
+    TRY_OUT(backend->table->alloc_host(backend, (size_t)count * sizeof(float), &memory));
+    snapshot->region[r] = memory;
   }
   snapshot->items = calloc((size_t)net_item_count(net) * NET_REGION_COUNT, sizeof *snapshot->items);
-  if (!enough || !snapshot->items) {
-    snapshot_destroy(snapshot);
-    return RAISE(STATUS_INTERNAL, "no memory for a copy of the parameters");
-  }
+  if (!snapshot->items) TRY_OUT(RAISE(STATUS_INTERNAL, "no memory for a list of the parameters"));
   bool sgd = kind == OPTIMIZER_SGD;
   for (int i = 0; i < net_item_count(net); i++) {
     struct net_item item = net_item(net, i);
@@ -37,11 +35,14 @@ enum status snapshot_create(struct net *net, enum optimizer_kind kind, bool opti
     add_item(snapshot, sgd ? CHECKPOINT_MOMENTUM : CHECKPOINT_ADAM_M, NET_OPTIMIZER0, &item);
     add_item(snapshot, CHECKPOINT_ADAM_V, NET_OPTIMIZER1, &item);
   }
-  return STATUS_OK;
+out:
+  if (status != STATUS_OK) snapshot_destroy(snapshot);
+  return status;
 }
 
 void snapshot_destroy(struct snapshot *snapshot) {
-  for (int r = 0; r < NET_REGION_COUNT; r++) free(snapshot->region[r]);
+  for (int r = 0; r < NET_REGION_COUNT; r++)
+    if (snapshot->region[r]) snapshot->backend->table->release_host(snapshot->backend, snapshot->region[r]);
   free(snapshot->items);
   *snapshot = (struct snapshot){0};
 }

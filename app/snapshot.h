@@ -6,15 +6,16 @@
 #include "model/net/net.h"
 
 struct snapshot {
-  struct net *net; /* borrowed */
+  struct net *net;         /* borrowed */
+  struct backend *backend; /* borrowed; the regions are its host-visible memory */
   float *region[NET_REGION_COUNT];
   struct checkpoint_item *items;
   int item_count;
 };
 
 /* Makes room for parameters and statistics and, with `optimizer`, its state. */
-enum status snapshot_create(struct net *net, enum optimizer_kind kind, bool optimizer,
-                            struct snapshot *snapshot);
+enum status snapshot_create(struct backend *backend, struct net *net, enum optimizer_kind kind,
+                            bool optimizer, struct snapshot *snapshot);
 void snapshot_destroy(struct snapshot *snapshot); /* also a zeroed one */
 
 enum status snapshot_take(struct snapshot *snapshot); /* from the net */

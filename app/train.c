@@ -186,7 +186,6 @@ static enum status check_resume(const struct train *train) {
 /* Rank 0: opens the run's folder and, on --resume, the checkpoint to continue from. */
 static enum status open_run(struct train *train) {
   const struct train_options *o = &train->options;
-  TRY(snapshot_create(train->session.net, (enum optimizer_kind)o->optimizer, true, &train->snapshot));
   TRY(runlog_open(o->out, mode_of(o), &train->runlog));
   const char *folder = runlog_checkpoints(train->runlog);
   if (o->resume) TRY(checkpoint_newest(folder, &train->checkpoint));
@@ -243,6 +242,7 @@ static enum status start_trainer(struct train *train) {
 
 static enum status execute(struct train *train, bool *done) {
   const struct world *world = train->world;
+  struct session *session = &train->session;
   bool first = world->rank == 0;
   train->trainer.at = (struct checkpoint_progress){.best_accuracy = -1};
   *done = train->options.check;
@@ -251,6 +251,9 @@ static enum status execute(struct train *train, bool *done) {
     log_info("checked: nothing was trained or written");
     return STATUS_OK;
   }
+  TRY(world_agree(world,
+                  snapshot_create(session->backend, session->net,
+                                  (enum optimizer_kind)train->options.optimizer, first, &train->snapshot)));
   TRY(world_agree(world, first ? open_run(train) : STATUS_OK));
   TRY(world_broadcast(world, &train->trainer.at, sizeof train->trainer.at, 0));
   TRY(world_agree(world, start_trainer(train)));
@@ -260,6 +263,7 @@ static enum status execute(struct train *train, bool *done) {
     return STATUS_OK;
   }
   TRY(load_state(train));
+  TRY(trainer_check_replicas(&train->trainer));
   TRY(world_agree(world, first ? start_files(train) : STATUS_OK));
   return trainer_run(&train->trainer);
 }
@@ -304,7 +308,7 @@ enum status train_command(int argc, char **argv, const struct world *world) {
   trainer_destroy(&train.trainer);
   checkpoint_close(train.checkpoint);
   runlog_close(train.runlog);
-  snapshot_destroy(&train.snapshot);
+  if (world_agreed(world, status)) snapshot_destroy(&train.snapshot); /* else the device may never be done */
   record_destroy(&train.record);
   session_close(&train.session, status);
   watchdog_stop(train.watchdog, status);

@@ -16,7 +16,7 @@ struct train {
   struct session_plan plan;
   double rate_factor; /* of --lr, by --scale-lr */
   struct record record;
-  struct snapshot snapshot;      /* rank 0 */
+  struct snapshot snapshot;      /* elsewhere than on rank 0 only the parameters */
   struct runlog *runlog;         /* rank 0 */
   struct checkpoint *checkpoint; /* rank 0: resumed from it; NULL: a new run */
   bool described;                /* rank 0: run.json is this run's */

@@ -31,7 +31,7 @@ enum status trainer_create(struct trainer *t) {
   t->last_step = t->options->epochs * t->epoch_steps;
   if (t->options->steps > 0 && t->options->steps < t->last_step) t->last_step = t->options->steps;
   t->enqueued = t->at.step;
-  t->saved_step = t->at.step > 0 ? t->at.step : -1;
+  t->saved_step = t->common_save = t->at.step > 0 ? t->at.step : -1;
   t->opened = t->last_save = trainer_clock();
   int64_t own = sampler_rank_count(&t->sampler, 0, world->rank, world->size);
   t->order = calloc((size_t)t->sampler.count, sizeof *t->order);
@@ -40,12 +40,15 @@ enum status trainer_create(struct trainer *t) {
   t->rows = calloc((size_t)t->epoch_steps + 1, sizeof *t->rows);
   if (!t->order || !t->mine || !t->begin || !t->rows)
     return RAISE(STATUS_INTERNAL, "no memory for the order of %" PRId64 " samples", t->sampler.count);
+  if (t->runlog) TRY(saver_create(&t->saver));
   progress_open(&t->view, t->options->quiet || !t->runlog, t->at.step);
   return STATUS_OK;
 }
 
 void trainer_destroy(struct trainer *t) {
   progress_close(&t->view);
+  saver_destroy(t->saver);
+  t->saver = NULL;
   free(t->order);
   free(t->mine);
   free(t->begin);
@@ -159,7 +162,7 @@ static enum status enqueue(struct trainer *t, int64_t position) {
   const struct world *world = t->session->world;
   int64_t first, count;
   sampler_rank_part(&t->sampler, position, world->rank, world->size, &first, &count);
-  if (signals_stop_wanted()) net_request_stop(t->session->net);
+  if (signals_stop_wanted() || trainer_save_failed(t)) net_request_stop(t->session->net);
   int64_t slot = t->enqueued % (TRAINER_LAG + 1);
   world_set_step(world, t->enqueued + 1);
   TRY(net_train_step(t->session->net, &t->session->train, count, &t->ticket[slot]));
@@ -181,8 +184,7 @@ static enum status save_if_due(struct trainer *t, int64_t position) {
   if (!by_steps && !by_minutes) return STATUS_OK;
   TRY(settle_all(t));
   if (t->not_finite) return STATUS_OK;
-  enum status status = trainer_save(t, false);
-  if (by_steps) status = world_agree(t->session->world, status);
+  enum status status = by_steps ? trainer_save(t, false, false) : trainer_save_alone(t);
   t->mark = trainer_clock();
   return status;
 }
@@ -249,13 +251,14 @@ static enum status finish_epoch(struct trainer *t) {
   bool only_epochs = o->checkpoint_every == 0 && o->checkpoint_minutes == 0;
   bool by_steps = o->checkpoint_every > 0 && at->step % o->checkpoint_every == 0;
   if (!best && !only_epochs && !by_steps && at->step < t->last_step) return STATUS_OK;
-  return world_agree(t->session->world, trainer_save(t, best));
+  return trainer_save(t, best, at->step >= t->last_step);
 }
 
 /* ---- the run ---- */
 
 static enum status fail_not_finite(struct trainer *t) {
   char saved[64] = "there is no checkpoint yet";
+  if (trainer_save_end(t) != STATUS_OK) error_clear(); /* the loss is the worse news */
   if (t->saved_step >= 0)
     snprintf(saved, sizeof saved, "the last good checkpoint is of step %" PRId64, t->saved_step);
   return world_agree(t->session->world,
@@ -264,8 +267,8 @@ static enum status fail_not_finite(struct trainer *t) {
 }
 
 static enum status stop(struct trainer *t) {
-  bool saved = t->saved_step == t->at.step || t->at.step == 0;
-  TRY(world_agree(t->session->world, saved ? STATUS_OK : trainer_save(t, false)));
+  TRY(trainer_save_end(t));
+  if (t->at.step > 0 && t->common_save != t->at.step) TRY(trainer_save(t, false, true));
   return world_agree(t->session->world, STATUS_STOPPED);
 }
 
@@ -280,7 +283,7 @@ enum status trainer_run(struct trainer *t) {
       if (status == STATUS_STOPPED) return stop(t);
       if (status != STATUS_OK) return error_trace(status, __func__);
     } else if (at_end) {
-      TRY(world_agree(t->session->world, trainer_save(t, false)));
+      TRY(trainer_save(t, false, true));
     }
   }
   return STATUS_OK;

@@ -7,6 +7,7 @@
 #include "app/progress.h"
 #include "app/record.h"
 #include "app/runlog.h"
+#include "app/saver.h"
 #include "app/schedule.h"
 #include "app/snapshot.h"
 #include "data/sampler.h"
@@ -18,8 +19,8 @@ struct trainer {
   const struct train_options *options;
   struct session *session;
   const struct record *record;
-  struct snapshot *snapshot;
-  struct runlog *runlog; /* rank 0's; NULL on the others */
+  struct snapshot *snapshot; /* rank 0: all that a checkpoint holds; elsewhere only the parameters */
+  struct runlog *runlog;     /* rank 0's; NULL on the others */
   struct sampler sampler;
   struct schedule schedule;
   struct checkpoint_progress at; /* what is done and counted; the same on all ranks but for the times */
@@ -39,7 +40,12 @@ struct trainer {
   double mark;      /* clock of the last lap; what passes between a pause and the next mark is no training */
   double opened;    /* clock at trainer_create */
   double last_save; /* clock */
-  int64_t saved_step; /* of the last good checkpoint; -1: none */
+  struct saver *saver; /* rank 0's; NULL on the others */
+  int64_t saved_step;  /* rank 0: of the last good checkpoint; -1: none */
+  int64_t common_save; /* the last step that all ranks saved together; the same on all; -1: none */
+  bool save_failed;    /* rank 0: a save beside the steps has failed; all stop */
+  bool saving_best;    /* rank 0: of the running save */
+  double stood;        /* seconds that it stopped the steps for */
   struct progress view;
   struct evaluation tested; /* the last evaluation; samples 0: none */
 };
@@ -53,8 +59,19 @@ void trainer_destroy(struct trainer *trainer); /* also a zeroed one */
  * saved since. Collective. */
 enum status trainer_run(struct trainer *trainer);
 
-/* trainer_save.c: rank 0 writes a checkpoint of what is done; the others return at once. Not collective. */
-enum status trainer_save(struct trainer *trainer, bool best);
+/* ---- trainer_save.c ---- */
+
+/* Begins a checkpoint of what is done, if all ranks hold the same parameters; with `wait` it is durable when
+ * the call returns. A former save's failure comes here too. Collective; the same status on all ranks. */
+enum status trainer_save(struct trainer *trainer, bool best, bool wait);
+/* The same without the others and their comparison: rank 0 alone knows that it is due. */
+enum status trainer_save_alone(struct trainer *trainer);
+/* Waits for the running save and returns how it, or one before it, ended. Collective. */
+enum status trainer_save_end(struct trainer *trainer);
+/* Rank 0: whether a save has failed by now; the error waits for the next of the calls above. */
+bool trainer_save_failed(struct trainer *trainer);
+/* Takes the snapshot and compares the ranks' parameters; STATUS_COMM if they differ. Collective. */
+enum status trainer_check_replicas(struct trainer *trainer);
 
 /* Seconds of a steady clock. */
 double trainer_clock(void);

@@ -1,33 +1,81 @@
-/* Checkpoints of a run, and the messages about them; see trainer.h. */
+/* Checkpoints of a run, and the messages about them; see trainer.h. The steps stand only while the state is
+ * copied to host memory and its digest compared over the ranks; rank 0's saver writes it while they go on. */
 #include <inttypes.h>
 
+#include "app/replica.h"
 #include "app/trainer.h"
 #include "model/base/log.h"
 
-static enum status write_checkpoint(struct trainer *trainer, bool best) {
-  struct checkpoint_content content = {.progress = trainer->at,
-                                       .options = trainer->record->option,
-                                       .option_count = trainer->record->count,
-                                       .items = trainer->snapshot->items,
-                                       .item_count = trainer->snapshot->item_count};
-  TRY(runlog_sync(trainer->runlog));
-  TRY(snapshot_take(trainer->snapshot));
-  const char *broken = snapshot_not_finite(trainer->snapshot);
-  if (broken)
-    return RAISE(STATUS_NUMERIC,
-                 "%s is not finite after step %" PRId64 "; nothing was saved; try a lower --lr", broken,
-                 trainer->at.step);
-  return checkpoint_write(runlog_checkpoints(trainer->runlog), &content, (int)trainer->options->keep, best);
+/* Rank 0: takes note of the running save once it has ended. */
+static enum status collect(struct trainer *t) {
+  struct saver_result saved;
+  if (!t->saver) return STATUS_OK;
+  world_set_patient(t->session->world, true); /* a slow disk is no fault */
+  enum status status = saver_wait(t->saver, &saved);
+  world_set_patient(t->session->world, false);
+  if (status != STATUS_OK) return error_trace(status, __func__);
+  if (saved.step < 0) return STATUS_OK;
+  log_info("checkpoint of step %" PRId64 "%s written in %.2f s; the steps stood for %.3f s", saved.step,
+           t->saving_best ? " (best so far)" : "", saved.seconds, t->stood);
+  t->saved_step = saved.step;
+  return STATUS_OK;
 }
 
-enum status trainer_save(struct trainer *trainer, bool best) {
+/* Rank 0: starts writing the snapshot. */
+static enum status begin(struct trainer *t, bool best) {
+  struct saver_job job = {.content = {.progress = t->at,
+                                      .options = t->record->option,
+                                      .option_count = t->record->count,
+                                      .items = t->snapshot->items,
+                                      .item_count = t->snapshot->item_count},
+                          .snapshot = t->snapshot,
+                          .runlog = t->runlog,
+                          .keep = (int)t->options->keep,
+                          .best = best};
+  t->saving_best = best;
+  t->last_save = trainer_clock();
+  return saver_begin(t->saver, &job);
+}
+
+enum status trainer_check_replicas(struct trainer *t) {
+  const struct world *world = t->session->world;
+  enum status status = replica_disturb(world, t->session->net, t->at.step);
+  if (status == STATUS_OK) status = snapshot_take(t->snapshot);
+  TRY(world_agree(world, status));
+  return replica_check(world, t->snapshot->region[NET_PARAMS], net_region_count(t->session->net, NET_PARAMS),
+                       t->at.step);
+}
+
+enum status trainer_save(struct trainer *t, bool best, bool wait) {
+  const struct world *world = t->session->world;
+  TRY(world_agree(world, collect(t)));
   double start = trainer_clock();
-  if (trainer->runlog) {
-    TRY(write_checkpoint(trainer, best));
-    log_info("checkpoint of step %" PRId64 "%s written in %.2f s", trainer->at.step,
-             best ? " (best so far)" : "", trainer_clock() - start);
-  }
-  trainer->saved_step = trainer->at.step;
-  trainer->last_save = trainer_clock();
+  TRY(trainer_check_replicas(t));
+  enum status status = t->saver ? begin(t, best) : STATUS_OK;
+  t->stood = trainer_clock() - start;
+  if (status == STATUS_OK && wait) status = collect(t);
+  TRY(world_agree(world, status));
+  t->common_save = t->at.step;
   return STATUS_OK;
+}
+
+enum status trainer_save_alone(struct trainer *t) {
+  if (!t->saver) return STATUS_OK;
+  TRY(collect(t));
+  double start = trainer_clock();
+  TRY(snapshot_take(t->snapshot));
+  TRY(begin(t, false));
+  t->stood = trainer_clock() - start;
+  return STATUS_OK;
+}
+
+enum status trainer_save_end(struct trainer *t) {
+  return world_agree(t->session->world, collect(t));
+}
+
+bool trainer_save_failed(struct trainer *t) {
+  if (!t->saver || t->save_failed || !saver_ended(t->saver)) return t->save_failed;
+  t->save_failed = collect(t) != STATUS_OK;
+  if (t->save_failed) error_clear(); /* trainer_save_end raises it again */
+  return t->save_failed;
 }
