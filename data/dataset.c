@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "data/dataset_plan.h"
-#include "data/sampler.h"
 #include "data/shard_tally.h"
 
 /* Where the arrays of a split begin in the shared memory. */
@@ -58,11 +57,7 @@ static enum status read_from_shard(const struct reading *reading, int split, con
   if (!path) return RAISE(STATUS_INPUT, "no memory to open %s", entry->name);
   struct shard *shard = NULL;
   enum status status = STATUS_OK;
-  TRY_OUT(shard_open(path, &shard));
-  if (memcmp(shard_describe(shard), &entry->info, sizeof entry->info) != 0) {
-    status = RAISE(STATUS_INPUT, "%s: changed while it was read, or differs between the hosts", path);
-    goto out;
-  }
+  TRY_OUT(shard_open_known(path, &entry->info, &shard));
   char *images = reading->memory + reading->place.images[split] + (size_t)first * reading->row_bytes;
   char *labels = reading->memory + reading->place.labels[split] + (size_t)first * sizeof(int32_t);
   TRY_OUT(shard_tally_read(shard, first - entry->first, last - entry->first, first, reading->limit,
@@ -80,7 +75,7 @@ static enum status read_part(const struct reading *reading, int split, struct to
   const struct dataset_plan *plan = reading->plan;
   int begin = split == SPLIT_TRAIN ? 0 : plan->shard_count[SPLIT_TRAIN];
   int64_t part_first, part_count;
-  sampler_part(plan->count[split], reading->world->rank, reading->world->size, &part_first, &part_count);
+  dataset_plan_part(plan, split, reading->world->rank, reading->world->size, &part_first, &part_count);
   for (int i = begin; i < begin + plan->shard_count[split]; i++) {
     const struct plan_shard *entry = &plan->shard[i];
     int64_t first = entry->first, last = entry->first + entry->info.count;
@@ -102,15 +97,15 @@ static enum status read_part(const struct reading *reading, int split, struct to
 }
 
 /* Collective: each host's copy of an array gets the rows that the other hosts' ranks read. */
-static enum status exchange(const struct reading *reading, struct world_shared *shared, size_t offset,
-                            int64_t count, size_t row_bytes) {
+static enum status exchange(const struct reading *reading, struct world_shared *shared, int split,
+                            size_t offset, size_t row_bytes) {
   int size = reading->world->size;
   size_t *first = malloc(2 * (size_t)size * sizeof *first), *bytes = first ? first + size : NULL;
   enum status status = first ? STATUS_OK : RAISE(STATUS_INPUT, "no memory for %d ranks", size);
   TRY_OUT(world_agree(reading->world, status));
   for (int rank = 0; rank < size; rank++) {
     int64_t part_first, part_count;
-    sampler_part(count, rank, size, &part_first, &part_count);
+    dataset_plan_part(reading->plan, split, rank, size, &part_first, &part_count);
     first[rank] = offset + (size_t)part_first * row_bytes;
     bytes[rank] = (size_t)part_count * row_bytes;
   }
@@ -139,10 +134,8 @@ static enum status read_rows(struct reading *reading, struct dataset *dataset, s
   }
   TRY(world_agree(world, status));
   for (int split = 0; split < SPLIT_COUNT; split++) {
-    TRY(exchange(reading, dataset->memory, reading->place.images[split], plan->count[split],
-                 reading->row_bytes));
-    TRY(exchange(reading, dataset->memory, reading->place.labels[split], plan->count[split],
-                 sizeof(int32_t)));
+    TRY(exchange(reading, dataset->memory, split, reading->place.images[split], reading->row_bytes));
+    TRY(exchange(reading, dataset->memory, split, reading->place.labels[split], sizeof(int32_t)));
   }
   dataset->classes = plan->classes ? plan->classes : label_max >= 10 ? (int)label_max + 1 : 10;
   return STATUS_OK;

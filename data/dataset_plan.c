@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/sampler.h"
+
 enum status dataset_plan_join_shape(struct dataset_plan *plan, const struct shard *shard) {
   const struct shard_info *info = shard_describe(shard);
   if (plan->height == 0) {
@@ -66,6 +68,11 @@ static enum status read_shard(const char *directory, const char *name, struct da
   entry->info = *shard_describe(shard);
   entry->first = plan->count[split];
   plan->count[split] += entry->info.count;
+  if (plan->count[split] > UINT32_MAX) {
+    status =
+        RAISE(STATUS_INPUT, "%s: more than %u images in the %s shards", path, UINT32_MAX, split_name(split));
+    goto out;
+  }
 out:
   shard_close(shard);
   free(path);
@@ -133,6 +140,25 @@ enum status dataset_plan_send(const struct world *world, struct dataset_plan *pl
   if (names) TRY_OUT(world_broadcast(world, plan->class_name, names * sizeof *plan->class_name, 0));
 out:
   return status;
+}
+
+/* Where a rank's part begins: an even share, moved down to a chunk's first row. */
+static int64_t part_begin(const struct dataset_plan *plan, int split, int rank, int size) {
+  int64_t begin, count;
+  if (rank == size) return plan->count[split];
+  sampler_part(plan->count[split], rank, size, &begin, &count);
+  const struct plan_shard *shard = plan->shard + (split == SPLIT_TRAIN ? 0 : plan->shard_count[SPLIT_TRAIN]);
+  for (int i = 0; i < plan->shard_count[split]; i++) {
+    int64_t row = begin - shard[i].first, chunk = shard[i].info.chunk_rows;
+    if (row >= 0 && row < shard[i].info.count) return chunk > 1 ? begin - row % chunk : begin;
+  }
+  return begin;
+}
+
+void dataset_plan_part(const struct dataset_plan *plan, int split, int rank, int size, int64_t *first,
+                       int64_t *count) {
+  *first = part_begin(plan, split, rank, size);
+  *count = part_begin(plan, split, rank + 1, size) - *first;
 }
 
 void dataset_plan_free(struct dataset_plan *plan) {

@@ -36,6 +36,11 @@ enum status dataset_plan_join_classes(struct dataset_plan *plan, struct shard *s
 /* Collective: rank 0's plan on all ranks. On the others plan is an output. */
 enum status dataset_plan_send(const struct world *world, struct dataset_plan *plan);
 
+/* The rows [first, first + count) of a split that a rank reads: parts of nearly one size that cut no chunk,
+ * so that each chunk is read and unpacked once a job. */
+void dataset_plan_part(const struct dataset_plan *plan, int split, int rank, int size, int64_t *first,
+                       int64_t *count);
+
 void dataset_plan_free(struct dataset_plan *plan);
 
 #endif

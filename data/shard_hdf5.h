@@ -12,8 +12,9 @@
 struct shard {
   char path[PATH_MAX];
   struct shard_info info;
-  hid_t file, images, labels;
-  uint8_t *scratch; /* owned: a piece of N,C,H,W rows before they are transposed */
+  hid_t file, images, labels; /* all invalid for one opened by shard_open_known */
+  struct shard_raw *raw;      /* owned: info.contiguous; rows are read through it */
+  uint8_t *scratch;           /* owned: a piece of N,C,H,W rows before they are transposed */
   size_t scratch_bytes;
 };
 

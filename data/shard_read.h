@@ -25,7 +25,12 @@ struct shard_info {
   int32_t has_digest; /* 0: a plain file */
   int32_t reserved;
   uint64_t digest;    /* see shard_tally.h */
-  int64_t chunk_rows; /* rows of one chunk of the images; 1: contiguous */
+  int64_t chunk_rows; /* rows of one chunk of the images; 1: not chunked */
+  int32_t compressed; /* 1: chunks of the images pass through filters */
+  int32_t contiguous; /* 1: both data sets lie in the file as they are in memory; then: */
+  int64_t file_bytes, image_offset, label_offset;
+  int32_t label_bytes, label_signed, label_big_endian;
+  int32_t unused;
 };
 
 struct shard;
@@ -33,6 +38,11 @@ struct shard;
 /* Opens and checks everything but the rows themselves. */
 enum status shard_open(const char *path, struct shard **shard);
 void shard_close(struct shard *shard); /* NULL: nothing */
+
+/* As shard_open for a shard of which `info` is known from another rank: of a contiguous one no metadata is
+ * read.
+ */
+enum status shard_open_known(const char *path, const struct shard_info *info, struct shard **shard);
 
 /* As shard_open, but goes on after a fault: fault(context, status) is called for each, with the error's
  * record set. A status other than OK: the file cannot be opened at all. */

@@ -101,3 +101,28 @@ ranks 1 train --data "$WORK/bgr" --out "$WORK/no" --backend cpu --check
 bgr=$(sed -n 's/.*mean \([0-9.]*\),\([0-9.]*\),\([0-9.]*\), std.*/\3 \2 \1/p' "$WORK/out.txt")
 if [ -z "$rgb" ] || [ "$rgb" != "$bgr" ]; then fail "means: '$rgb', swapped '$bgr'"; fi
 pass "the banner prints mean and std of the channels"
+
+# With 4 ranks only rank 0 reads metadata, and each byte of the rows leaves the file once.
+if strace -f -o "$WORK/trace" true 2> /dev/null; then
+  "$CONVOY" data synth "$WORK/traced" --train 400 --test 40 --shards 3 --size 16 > /dev/null || fail "synth"
+  for count in 1 4; do
+    rm -f "$WORK"/trace.*
+    code=0
+    mpirun --oversubscribe --bind-to none -np $count strace -ff -y -o "$WORK/trace" -e trace=openat,read,pread64 \
+      "$CONVOY" data info "$WORK/traced" > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+    expect 0 "data info under strace"
+    cat "$WORK"/trace.* | awk -v folder="$WORK/traced/" '
+      index($0, folder) == 0 { next }
+      /^openat/ { next }
+      match($0, /traced\/[^>]*/) { file = substr($0, RSTART, RLENGTH) }
+      { n = split($0, part, ", "); at = part[n]; sub(/\).*/, "", at); got = $NF }
+      got >= 768 { bytes += got; if (seen[file, at]++) print "twice: " $0 }
+      END { if (bytes != 440 * 768) print bytes + 0 " bytes of rows, expected " 440 * 768 }' > "$WORK/doubled"
+    [ -s "$WORK/doubled" ] && fail "np $count" "$WORK/doubled"
+    readers=$(grep -lE "(read|pread64)\(.*\"\\\\211HDF" "$WORK"/trace.* | wc -l)
+    [ "$readers" = 1 ] || fail "np $count: $readers processes read the shards' metadata"
+  done
+  pass "4 ranks: one reads the metadata, each row is read once"
+else
+  echo "not checked: strace cannot run here, so who reads what was not seen"
+fi
