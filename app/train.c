@@ -65,7 +65,7 @@ static enum status plan_normalisation(struct train *train) {
 static enum status plan_sampler(struct train *train) {
   const struct train_options *o = &train->options;
   const struct dataset *d = train->session.dataset;
-  bool crop = o->augment == AUGMENT_CROP || o->augment == AUGMENT_FLIP_CROP;
+  bool crop = o->augment & AUGMENT_CROP, cutout = o->augment & AUGMENT_CUTOUT;
   if (crop && (o->crop_pad >= d->height || o->crop_pad >= d->width))
     return RAISE(STATUS_INPUT, "--crop-pad is %" PRId64 "; expected less than the images' size, %dx%d",
                  o->crop_pad, d->height, d->width);
@@ -73,8 +73,12 @@ static enum status plan_sampler(struct train *train) {
       (struct sampler){.seed = (uint64_t)o->seed,
                        .count = d->train.count,
                        .global_batch = o->batch < d->train.count ? o->batch : d->train.count,
-                       .flip = o->augment == AUGMENT_FLIP || o->augment == AUGMENT_FLIP_CROP,
+                       .flip = o->augment & AUGMENT_FLIP,
                        .crop = crop ? (int)o->crop_pad : 0,
+                       .reflect = o->crop_fill == 1,
+                       .cut = cutout ? (int)o->cutout_size : 0,
+                       .height = d->height,
+                       .width = d->width,
                        .lanes = (int)o->lanes};
   if (o->batch > d->train.count)
     log_warning("--batch %" PRId64 " is more than the %" PRId64

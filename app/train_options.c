@@ -13,7 +13,10 @@ const char *const precision_choices[] = {"fp32", "tf32", "bf16", NULL};
 static const char *const optimizer_choices[] = {"sgd", "adam", "adamw", NULL};
 static const char *const schedule_choices[] = {"constant", "linear", "cosine", NULL};
 static const char *const scale_choices[] = {"none", "linear", "sqrt", NULL};
-static const char *const augment_choices[] = {"none", "flip", "crop", "flip,crop", NULL};
+static const char *const augment_choices[] = {
+    "none",   "flip",        "crop",        "flip,crop", /* by sum of enum augment */
+    "cutout", "flip,cutout", "crop,cutout", "flip,crop,cutout", NULL};
+static const char *const fill_choices[] = {"zero", "reflect", NULL};
 static const char *const switch_choices[] = {"off", "on", NULL};
 
 /* One row a line; what follows `help` may add to it. */
@@ -49,6 +52,8 @@ static const struct option_row rows[] = {
     INTEGER("seed", seed, 0, 9007199254740992.0, "0", "N", RESULT, "of weights, order and augmentation"),
     CHOICE("augment", augment, augment_choices, "none", RESULT, "of the training images"),
     INTEGER("crop-pad", crop_pad, 1, 64, "4", "N", RESULT, "a crop shifts by up to N pixels each way"),
+    CHOICE("crop-fill", crop_fill, fill_choices, "zero", RESULT, "what a crop has outside of the image"),
+    INTEGER("cutout-size", cutout_size, 1, 4096, "8", "N", RESULT, "cutout sets a square of N pixels to zero"),
     TRIPLE("mean", mean, -10, 10, NULL, "R,G,B", 0, "subtracted from pixels in 0..1 (default: measured)"),
     TRIPLE("std", std, 0, 10, NULL, "R,G,B", ABOVE, "divides them (default: measured)"),
 
@@ -121,7 +126,11 @@ enum status train_options_warn(const struct train_options *options) {
     log_warning("--threads %" PRId64
                 " has no effect with --lanes: a CPU rank then has one thread; use more ranks",
                 options->threads);
-  if (options->augment < AUGMENT_CROP) TRY(warn_unused(options, "crop-pad", "this --augment"));
+  if (!(options->augment & AUGMENT_CROP)) {
+    TRY(warn_unused(options, "crop-pad", "this --augment"));
+    TRY(warn_unused(options, "crop-fill", "this --augment"));
+  }
+  if (!(options->augment & AUGMENT_CUTOUT)) TRY(warn_unused(options, "cutout-size", "this --augment"));
   return STATUS_OK;
 }
 

@@ -4,7 +4,7 @@
 
 #include "app/options.h"
 
-enum augment { AUGMENT_NONE, AUGMENT_FLIP, AUGMENT_CROP, AUGMENT_FLIP_CROP };
+enum augment { AUGMENT_FLIP = 1, AUGMENT_CROP = 2, AUGMENT_CUTOUT = 4 };
 enum backend_choice { BACKEND_AUTO, BACKEND_CPU, BACKEND_CUDA };
 
 extern const char *const backend_choices[];   /* by enum backend_choice */
@@ -21,8 +21,9 @@ struct train_options {
   int scale_lr; /* enum schedule_scale */
   int64_t warmup_steps, base_batch;
   double label_smoothing;
-  int augment; /* enum augment */
-  int64_t crop_pad;
+  int augment;   /* sum of enum augment */
+  int crop_fill; /* 1: reflect */
+  int64_t crop_pad, cutout_size;
   struct option_triple mean, std; /* count 0: as measured on the training images */
   int precision;                  /* enum precision */
   int backend;                    /* enum backend_choice */

@@ -6,6 +6,8 @@
 
 #include "model/base/random.h"
 
+enum { MAX_SIDE = 16384 }; /* so that a cut's place fits struct sample */
+
 int64_t sampler_steps(const struct sampler *sampler) {
   return (sampler->count + sampler->global_batch - 1) / sampler->global_batch;
 }
@@ -38,13 +40,19 @@ static int8_t shift(uint32_t word, int range) {
 
 static struct sample augment(const struct sampler *sampler, struct random_key key, uint32_t index) {
   struct sample sample = {.index = index};
-  if (!sampler->flip && sampler->crop == 0) return sample;
+  if (!sampler->flip && sampler->crop == 0 && sampler->cut == 0) return sample;
   uint32_t words[4];
   random_words(key, index, words);
   if (sampler->flip) sample.flip = (uint8_t)(words[0] >> 31);
   if (sampler->crop > 0) {
     sample.shift_y = shift(words[1], sampler->crop);
     sample.shift_x = shift(words[2], sampler->crop);
+    sample.reflect = sampler->reflect;
+  }
+  if (sampler->cut > 0) { /* the centre is any pixel; each half of a word is one coordinate */
+    sample.cut = (uint16_t)sampler->cut;
+    sample.cut_y = (int16_t)((int)((words[3] >> 16) * (uint32_t)sampler->height >> 16) - sampler->cut / 2);
+    sample.cut_x = (int16_t)((int)((words[3] & 0xffff) * (uint32_t)sampler->width >> 16) - sampler->cut / 2);
   }
   return sample;
 }
@@ -55,6 +63,10 @@ enum status sampler_epoch(const struct sampler *sampler, int64_t epoch, struct s
                  UINT32_MAX);
   if (sampler->crop < 0 || sampler->crop > INT8_MAX)
     return RAISE(STATUS_INPUT, "crop by %d pixels: expected 0..%d", sampler->crop, INT8_MAX);
+  if (sampler->cut < 0 || sampler->cut > MAX_SIDE ||
+      (sampler->cut > 0 && (sampler->height > MAX_SIDE || sampler->width > MAX_SIDE)))
+    return RAISE(STATUS_INPUT, "a square of %d pixels cut from images of %dx%d: expected at most %d each",
+                 sampler->cut, sampler->height, sampler->width, MAX_SIDE);
   if (sampler->count == 0) return STATUS_OK;
   uint32_t *order = malloc((size_t)sampler->count * sizeof *order);
   if (!order) return RAISE(STATUS_INPUT, "no memory for the order of %lld images", (long long)sampler->count);

@@ -15,6 +15,9 @@ struct sampler {
   int64_t global_batch; /* samples a step over all ranks; the last step of an epoch takes what is left */
   bool flip;            /* mirror half of the samples */
   int crop;             /* shift by up to this many pixels each way; 0: none */
+  bool reflect;         /* a crop mirrors what lies outside; else zeros */
+  int cut;              /* side of the square that is set to zero; 0: none */
+  int height, width;    /* of the images; only with cut */
   int lanes;            /* parts that each step is cut into, as many for each rank; 0: one a rank */
 };
 

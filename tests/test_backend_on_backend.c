@@ -81,8 +81,8 @@ static void host_memory_and_resident_data(void **state) {
   table->release_host(backend, memory);
 }
 
-/* Images of 7 x 5 pixels, all shifts and flips, taken from the middle of the list; one draw per channel
- * count. */
+/* Images of 7 x 5 pixels, all shifts, flips and squares, taken from the middle of the list; one draw per
+ * channel count. */
 static void gather_is_the_reference(void **state) {
   enum dtype compute = *(const enum dtype *)*state;
   enum { IMAGES = 11, H = 7, W = 5, LIST = 60, FIRST = 3, COUNT = 53 };
@@ -101,6 +101,12 @@ static void gather_is_the_reference(void **state) {
                                 .shift_x = (int8_t)(i / 2 % 9 - 4),
                                 .flip = (uint8_t)(i / 3 % 2)};
     list[FIRST + 1].shift_y = H; /* wholly outside */
+    for (int i = FIRST + 2; i < LIST; i++) {
+      if (i % 4 == 1) list[i].reflect = 1;
+      if (i % 3 == 1) list[i].cut = (uint16_t)(i % 7);
+      list[i].cut_y = (int16_t)(i % 10 - 2); /* at and over all borders */
+      list[i].cut_x = (int16_t)(i / 3 % 9 - 3);
+    }
     const void *device_images, *device_labels;
     ok(table->resident(backend, images, (size_t)(IMAGES * pixels), &device_images));
     ok(table->resident(backend, labels, sizeof labels, &device_labels));

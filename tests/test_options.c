@@ -71,7 +71,7 @@ static void each_type_is_read(void **state) {
   assert_int_equal(o.batch, 96);
   assert_true(o.lr == 0.025);
   assert_int_equal(o.optimizer, 0);
-  assert_int_equal(o.augment, AUGMENT_FLIP_CROP);
+  assert_int_equal(o.augment, AUGMENT_FLIP | AUGMENT_CROP);
   assert_true(o.quiet && o.nesterov);
   assert_int_equal(o.mean.count, 3);
   assert_true(o.mean.value[2] == 0.125);

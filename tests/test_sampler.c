@@ -165,6 +165,39 @@ static void augmentation_is_uniform_and_a_function_of_the_sample(void **state) {
   free(again);
 }
 
+/* The square's centre is uniform over the pixels, and no other draw changes with it. */
+static void cutout_is_uniform(void **state) {
+  (void)state;
+  enum { MANY = 45000, SIDE = 6, CUT = 4, PLACES = 2 * SIDE * SIDE };
+  struct sampler with =
+                     {.seed = 3, .count = MANY, .global_batch = 10, .flip = true, .crop = 2, .reflect = true},
+                 without = with;
+  with.cut = CUT;
+  with.height = SIDE;
+  with.width = 2 * SIDE;
+  struct sample *a = malloc(MANY * sizeof *a), *b = malloc(MANY * sizeof *b);
+  assert_true(a && b);
+  assert_int_equal(sampler_epoch(&with, 1, a), STATUS_OK);
+  assert_int_equal(sampler_epoch(&without, 1, b), STATUS_OK);
+  int seen[PLACES] = {0};
+  for (int i = 0; i < MANY; i++) {
+    int y = a[i].cut_y + CUT / 2, x = a[i].cut_x + CUT / 2;
+    assert_true(y >= 0 && y < SIDE && x >= 0 && x < 2 * SIDE && a[i].cut == CUT && a[i].reflect);
+    seen[y * 2 * SIDE + x]++;
+    a[i].cut = 0;
+    a[i].cut_y = a[i].cut_x = 0;
+  }
+  assert_memory_equal(a, b, MANY * sizeof *a);
+  for (int i = 0; i < PLACES; i++) assert_in_range(seen[i], 625 - 125, 625 + 125); /* 5 standard deviations */
+  free(a);
+  free(b);
+  with.cut = 20000;
+  struct sample one[1];
+  with.count = 1;
+  assert_int_equal(sampler_epoch(&with, 0, one), STATUS_INPUT);
+  error_clear();
+}
+
 static void small_and_refused(void **state) {
   (void)state;
   struct sample one[1];
@@ -186,6 +219,7 @@ int main(void) {
       cmocka_unit_test(any_rank_count_same_order),
       cmocka_unit_test(lanes_do_not_depend_on_ranks),
       cmocka_unit_test(augmentation_is_uniform_and_a_function_of_the_sample),
+      cmocka_unit_test(cutout_is_uniform),
       cmocka_unit_test(small_and_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,18 +24,29 @@ enum status cpu_publish(struct backend *backend, const struct step_control *cont
 /* ---- gather
  * ------------------------------------------------------------------------------------------------------ */
 
+/* The input coordinate of an output coordinate that was moved to `at`; -1: there is none. */
+static int source(int at, int size, bool reflect) {
+  if (at >= 0 && at < size) return at;
+  if (!reflect) return -1;
+  return at < 0 ? -at : 2 * (size - 1) - at;
+}
+
 /* One image to batch element `at` on. `value` holds each channel's 256 normalised pixels. */
 static void gather_image(const struct gather_desc *desc, const struct sample *sample, float value[4][256],
                          bool bf16, void *batch, int64_t at) {
   int height = desc->height, width = desc->width, channels = desc->channels;
   const uint8_t *image = desc->images + (size_t)sample->index * (size_t)(height * width * channels);
-  for (int y = 0; y < height; y++)
+  for (int y = 0; y < height; y++) {
+    int from_y = source(y + sample->shift_y, height, sample->reflect);
+    bool cut_row = y >= sample->cut_y && y < sample->cut_y + sample->cut;
     for (int x = 0; x < width; x++) {
-      int from_y = y + sample->shift_y, from_x = (sample->flip ? width - 1 - x : x) + sample->shift_x;
-      bool inside = from_y >= 0 && from_y < height && from_x >= 0 && from_x < width;
-      const uint8_t *pixel = image + ((int64_t)from_y * width + from_x) * channels;
+      int from_x = source((sample->flip ? width - 1 - x : x) + sample->shift_x, width, sample->reflect);
+      bool cut = cut_row && x >= sample->cut_x && x < sample->cut_x + sample->cut;
+      bool inside = from_y >= 0 && from_x >= 0 && !cut;
+      const uint8_t *pixel = image + (inside ? ((int64_t)from_y * width + from_x) * channels : 0);
       for (int c = 0; c < channels; c++) op_cpu_store(batch, bf16, at++, inside ? value[c][pixel[c]] : 0.0f);
     }
+  }
 }
 
 enum status cpu_gather(struct backend *backend, const struct gather_desc *desc,

@@ -39,6 +39,13 @@ int kernel_publish(cudaStream_t stream, const struct step_control *control, cons
   return (int)cudaGetLastError();
 }
 
+/* The input coordinate of an output coordinate that was moved to `at`; -1: there is none. */
+static __device__ __forceinline__ int source(int at, int size, bool reflect) {
+  if (at >= 0 && at < size) return at;
+  if (!reflect) return -1;
+  return at < 0 ? -at : 2 * (size - 1) - at;
+}
+
 /* A block an image; a thread makes V neighbouring values at a time. */
 template <typename T, int V>
 __global__ void __launch_bounds__(THREADS)
@@ -53,9 +60,12 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int i = 0; i < V; i++) {
       const int at = p * V + i, c = at % channels, x = at / channels % width, y = at / channels / width;
-      const int from_y = y + sample.shift_y, from_x = (sample.flip ? width - 1 - x : x) + sample.shift_x;
+      const int from_y = source(y + sample.shift_y, desc.height, sample.reflect);
+      const int from_x = source((sample.flip ? width - 1 - x : x) + sample.shift_x, width, sample.reflect);
+      const bool cut = y >= sample.cut_y && y < sample.cut_y + sample.cut && x >= sample.cut_x &&
+                       x < sample.cut_x + sample.cut;
       value[i] = 0;
-      if (from_y >= 0 && from_y < desc.height && from_x >= 0 && from_x < width) {
+      if (from_y >= 0 && from_x >= 0 && !cut) {
         const float pixel = (float)image[(from_y * width + from_x) * channels + c];
         value[i] = (pixel / 255.0f - desc.mean[c]) / desc.std[c];
       }

@@ -126,3 +126,17 @@ if strace -f -o "$WORK/trace" true 2> /dev/null; then
 else
   echo "not checked: strace cannot run here, so who reads what was not seen"
 fi
+
+# Each augmentation changes the losses, and gives the same ones on other ranks.
+previous=$WORK/plain-1/loss.csv
+for options in "flip,crop --crop-fill reflect" "flip,crop,cutout" "cutout --cutout-size 5"; do
+  for count in 1 4; do
+    # shellcheck disable=SC2086
+    train "$count" "$data" "$WORK/augment-$count" --overwrite --augment $options
+  done
+  close_losses "$WORK/augment-1/loss.csv" "$WORK/augment-4/loss.csv" 2e-5 || fail "$options: 1 and 4 ranks differ"
+  close_losses "$WORK/augment-1/loss.csv" "$previous" 1e-4 > /dev/null && fail "$options changes nothing"
+  cp "$WORK/augment-1/loss.csv" "$WORK/previous.csv"
+  previous=$WORK/previous.csv
+  pass "--augment $options"
+done
