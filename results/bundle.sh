@@ -32,7 +32,7 @@ WRAPPER
   chmod +x "$top/$3/$2"
 }
 place "$build/app/convoy" convoy app
-for suite in "$build"/tests/test_*_on_backend; do
+for suite in "$build"/tests/test_*_on_backend "$build/tests/compare_arrays"; do
   [ ! -x "$suite" ] || place "$suite" "$(basename "$suite")" tests
 done
 place "$(readlink -f "$(command -v mpirun)")" mpirun bin

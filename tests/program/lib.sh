@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Helpers of the whole-program suites. Sourced with the binary as $1; sets CONVOY, WORK (removed at the end).
+# Helpers of the whole-program suites. Sourced with the binary as $1; sets CONVOY, WORK (removed at the end). A suite
+# that does not run on the CPU backend names its own in NEEDS.
 set -u
 CONVOY=$1
 WORK=$(mktemp -d) || exit 1
@@ -8,8 +9,8 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # Sanitized builds: MPI leaks; the suites look at results.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=0}
 
-if ! "$CONVOY" --version | grep -q 'backends:.* cpu'; then
-  echo "skipped: built without the CPU backend"
+if ! "$CONVOY" --version | grep -q "backends:.* ${NEEDS:-cpu}"; then
+  echo "skipped: built without the backend ${NEEDS:-cpu}"
   exit 77
 fi
 command -v mpirun > /dev/null || { echo "skipped: no mpirun"; exit 77; }
