@@ -133,6 +133,9 @@ static enum status run_info(const struct data_options *options, const struct wor
   print_split(dataset, "test", &dataset->test);
   print_moments(dataset, "mean", dataset->mean);
   print_moments(dataset, "std", dataset->std);
+  if (dataset->moments_stored > 0)
+    log_info("stored: mean and std in %d of %d shards", dataset->moments_stored,
+             dataset->train.shard_count + dataset->test.shard_count);
   log_info("digest: %016" PRIx64, dataset->digest);
   if (dataset->note[0]) log_info("note: %s", dataset->note);
   dataset_close(dataset);

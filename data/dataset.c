@@ -141,17 +141,6 @@ static enum status read_rows(struct reading *reading, struct dataset *dataset, s
   return STATUS_OK;
 }
 
-/* Population mean and deviation of pixels scaled to 0..1; the sums are exact. */
-static void set_moments(struct dataset *dataset, const struct totals *totals) {
-  double pixels = (double)dataset->train.count * dataset->height * dataset->width;
-  for (int c = 0; c < dataset->channels && pixels > 0; c++) {
-    double mean = (double)totals->sum[c] / pixels, square = (double)totals->square[c] / pixels;
-    double variance = square - mean * mean;
-    dataset->mean[c] = mean / 255;
-    dataset->std[c] = variance > 0 ? sqrt(variance) / 255 : 0;
-  }
-}
-
 /* The digest of both splits: XXH3 terms of (rows' digest, count), which no sharding or layout changes. */
 static uint64_t join_digest(const struct dataset_plan *plan, const struct totals *totals) {
   uint64_t shape = (uint64_t)plan->height << 40 | (uint64_t)plan->width << 16 | (uint64_t)plan->channels;
@@ -175,9 +164,23 @@ static enum status set_classes(struct dataset *dataset, struct dataset_plan *pla
   return STATUS_OK;
 }
 
+/* Whether a shard's mean and std are those that were measured. */
+static bool moments_fit(const struct dataset *dataset, const struct shard_info *info) {
+  for (int c = 0; c < dataset->channels; c++)
+    if (!(fabs(info->mean[c] - dataset->mean[c]) <= 1e-6 && fabs(info->std[c] - dataset->std[c]) <= 1e-6))
+      return false;
+  return true;
+}
+
 static void set_note(struct dataset *dataset, const struct dataset_plan *plan) {
-  int plain = 0, shards = plan->shard_count[SPLIT_TRAIN] + plan->shard_count[SPLIT_TEST], used = 0;
-  for (int i = 0; i < shards; i++) plain += !plan->shard[i].info.has_digest;
+  int plain = 0, shards = plan->shard_count[SPLIT_TRAIN] + plan->shard_count[SPLIT_TEST], used = 0, other = 0;
+  for (int i = 0; i < shards; i++) {
+    const struct shard_info *info = &plan->shard[i].info;
+    plain += !info->has_digest;
+    if (!info->has_moments || dataset->train.count == 0) continue;
+    dataset->moments_stored++;
+    other += !moments_fit(dataset, info);
+  }
   char *note = dataset->note;
   size_t capacity = sizeof dataset->note;
   if (plan->planar_shards)
@@ -185,6 +188,10 @@ static void set_note(struct dataset *dataset, const struct dataset_plan *plan) {
   if (plain)
     used += snprintf(note + used, capacity - (size_t)used, "%s%d of %d shards without a digest",
                      used ? "; " : "", plain, shards);
+  if (other)
+    used += snprintf(note + used, capacity - (size_t)used,
+                     "%s%d of %d shards store another mean or std than is measured", used ? "; " : "", other,
+                     shards);
   if (!plan->classes)
     snprintf(note + used, capacity - (size_t)used, "%sno classes given, taken as %d", used ? "; " : "",
              dataset->classes);
@@ -215,7 +222,9 @@ static enum status fill(struct reading *reading, struct dataset_plan *plan, stru
   set_split(&dataset->train, reading, SPLIT_TRAIN);
   set_split(&dataset->test, reading, SPLIT_TEST);
   TRY_OUT(read_rows(reading, dataset, totals));
-  set_moments(dataset, totals);
+  shard_tally_moments(totals->sum, totals->square, dataset->channels,
+                      (double)dataset->train.count * dataset->height * dataset->width, dataset->mean,
+                      dataset->std);
   dataset->digest = join_digest(plan, totals);
   set_note(dataset, plan);
   TRY_OUT(world_agree(reading->world, set_classes(dataset, plan)));

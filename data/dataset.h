@@ -27,6 +27,7 @@ struct dataset {
   struct split train, test; /* count 0: that split has no shard */
   uint64_t digest;          /* of images and labels in N,H,W,C order: the same for any sharding and layout */
   double mean[4], std[4];   /* of the training images, per channel, pixels scaled to 0..1 */
+  int moments_stored;       /* shards that give mean and std; `note` tells if they are not these */
   char note[256];           /* what a reader should know: "(N,C,H,W) shards transposed"; "" for nothing */
   struct world_shared *memory; /* owned */
 };

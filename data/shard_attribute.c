@@ -111,10 +111,25 @@ static enum status read_digest(struct shard *shard) {
   return STATUS_OK;
 }
 
+/* Only told, so one of another form is not a fault. */
+static bool read_channels(struct shard *shard, const char *name, double value[4]) {
+  hid_t attribute;
+  H5T_class_t kind;
+  int64_t count;
+  open_attribute(shard, name, &attribute, &kind, &count);
+  if (attribute < 0) return false;
+  bool good = kind == H5T_FLOAT && count == shard->info.channels && count <= 4 &&
+              H5Aread(attribute, H5T_NATIVE_DOUBLE, value) >= 0;
+  H5Aclose(attribute);
+  return good;
+}
+
 enum status shard_attributes(struct shard *shard) {
   TRY(read_format(shard));
   TRY(read_classes(shard));
   TRY(read_digest(shard));
+  struct shard_info *info = &shard->info;
+  info->has_moments = read_channels(shard, "mean", info->mean) && read_channels(shard, "std", info->std);
   return STATUS_OK;
 }
 

@@ -18,7 +18,8 @@ struct shard {
   size_t scratch_bytes;
 };
 
-/* Reads the attributes `format`, `classes` and `digest` into shard->info; a file without them is a plain one.
+/* Reads the attributes `format`, `classes`, `digest`, `mean` and `std` into shard->info; a file without them
+ * is a plain one.
  */
 enum status shard_attributes(struct shard *shard);
 

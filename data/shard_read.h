@@ -30,7 +30,8 @@ struct shard_info {
   int32_t contiguous; /* 1: both data sets lie in the file as they are in memory; then: */
   int64_t file_bytes, image_offset, label_offset;
   int32_t label_bytes, label_signed, label_big_endian;
-  int32_t unused;
+  int32_t has_moments; /* 1: mean and std of the training set's channels are given, pixels scaled to 0..1 */
+  double mean[4], std[4];
 };
 
 struct shard;

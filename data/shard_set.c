@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "data/sampler.h"
+#include "data/shard_tally.h"
 #include "model/base/log.h"
 
 enum { PIECE_ROWS = 256 };
@@ -96,7 +97,8 @@ static enum status plan_targets(const struct shard_set *set, const char *directo
   return STATUS_OK;
 }
 
-static enum status write_shard(const struct shard_set *set, const struct target *target) {
+static enum status write_shard(const struct shard_set *set, const struct target *target,
+                               struct shard_tally *tally) {
   const struct shard_rows *rows = &set->split[target->split];
   size_t row_bytes = (size_t)set->shape.height * (size_t)set->shape.width * (size_t)set->shape.channels;
   uint8_t *images = malloc(PIECE_ROWS * row_bytes);
@@ -107,8 +109,11 @@ static enum status write_shard(const struct shard_set *set, const struct target 
   TRY_OUT(shard_writer_create(target->temporary, &set->shape, target->count, &writer));
   for (int64_t done = 0; done < target->count;) {
     int64_t count = target->count - done < PIECE_ROWS ? target->count - done : PIECE_ROWS;
-    for (int64_t i = 0; i < count; i++)
-      rows->get(rows->context, target->first + done + i, images + (size_t)i * row_bytes, &labels[i]);
+    for (int64_t i = 0; i < count; i++) {
+      uint8_t *image = images + (size_t)i * row_bytes;
+      rows->get(rows->context, target->first + done + i, image, &labels[i]);
+      if (target->split == SPLIT_TRAIN) shard_tally_pixels(image, row_bytes, set->shape.channels, tally);
+    }
     TRY_OUT(shard_writer_append(writer, count, images, labels));
     done += count;
   }
@@ -149,8 +154,21 @@ static enum status publish(const char *directory, struct target *target, int cou
   return sync_folder(directory);
 }
 
+/* Mean and std of the training images are known only now. */
+static enum status write_moments(const struct shard_set *set, const struct shard_tally *tally,
+                                 const struct target *target, int count) {
+  const struct shard_shape *shape = &set->shape;
+  double mean[4], std[4], pixels = (double)set->split[SPLIT_TRAIN].count * shape->height * shape->width;
+  if (pixels == 0) return STATUS_OK;
+  shard_tally_moments(tally->sum, tally->square, shape->channels, pixels, mean, std);
+  for (int i = 0; i < count; i++) TRY(shard_write_moments(target[i].temporary, shape->channels, mean, std));
+  return STATUS_OK;
+}
+
 enum status shard_set_write(const struct shard_set *set, const char *directory, bool overwrite) {
   bool created = false;
+  struct shard_tally tally;
+  shard_tally_clear(&tally);
   TRY(shard_set_check(directory, overwrite));
   int count = split_shards(&set->split[SPLIT_TRAIN]) + split_shards(&set->split[SPLIT_TEST]);
   struct target *target = calloc(count ? (size_t)count : 1, sizeof *target);
@@ -159,9 +177,10 @@ enum status shard_set_write(const struct shard_set *set, const char *directory, 
   TRY_OUT(make_folder(directory, &created));
   TRY_OUT(plan_targets(set, directory, target));
   for (int i = 0; i < count; i++) {
-    TRY_OUT(write_shard(set, &target[i]));
+    TRY_OUT(write_shard(set, &target[i], &tally));
     log_info("%s/%s: %lld images", directory, target[i].name, (long long)target[i].count);
   }
+  TRY_OUT(write_moments(set, &tally, target, count));
   TRY_OUT(publish(directory, target, count));
 out:
   for (int i = 0; i < count; i++) {

@@ -1,6 +1,7 @@
 /* Digest, pixel sums and label range of rows; see shard_tally.h. */
 #include "data/shard_tally.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +29,7 @@ uint64_t shard_digest_term(uint64_t row_digest, int64_t row) {
 }
 
 /* 32-bit sums cannot overflow within a row of up to 2^16 blocks: 255 * 255 * 2^16 < 2^32. */
-static void add_pixels(const uint8_t *image, size_t bytes, int channels, struct shard_tally *tally) {
+void shard_tally_pixels(const uint8_t *image, size_t bytes, int channels, struct shard_tally *tally) {
   const size_t run = (size_t)LANES << 16;
   for (size_t begin = 0; begin < bytes; begin += run) {
     size_t end = bytes - begin < run ? bytes : begin + run, at = begin;
@@ -48,6 +49,16 @@ static void add_pixels(const uint8_t *image, size_t bytes, int channels, struct 
       tally->sum[j % channels] += sum[j];
       tally->square[j % channels] += square[j];
     }
+  }
+}
+
+void shard_tally_moments(const int64_t sum[4], const int64_t square[4], int channels, double pixels,
+                         double mean[4], double std[4]) {
+  for (int c = 0; c < channels && pixels > 0; c++) {
+    double first = (double)sum[c] / pixels, second = (double)square[c] / pixels;
+    double variance = second - first * first;
+    mean[c] = first / 255;
+    std[c] = variance > 0 ? sqrt(variance) / 255 : 0;
   }
 }
 
@@ -81,7 +92,7 @@ enum status shard_tally_read(struct shard *shard, int64_t first, int64_t last, i
       uint64_t row_digest = shard_row_digest(image, row_bytes, wide[i]);
       tally->shard_digest += shard_digest_term(row_digest, begin + i);
       tally->global_digest += shard_digest_term(row_digest, global_first + begin - first + i);
-      add_pixels(image, row_bytes, info->channels, tally);
+      shard_tally_pixels(image, row_bytes, info->channels, tally);
       add_label(begin + i, wide[i], limit, tally);
       labels[begin - first + i] = (int32_t)wide[i];
     }

@@ -27,6 +27,14 @@ uint64_t shard_row_digest(const uint8_t *image, size_t bytes, int64_t label);
  * work gives it. */
 uint64_t shard_digest_term(uint64_t row_digest, int64_t row);
 
+/* Adds one image's pixels to sum and square only. */
+void shard_tally_pixels(const uint8_t *image, size_t bytes, int channels, struct shard_tally *tally);
+
+/* Mean and standard deviation of each channel over all `pixels` pixels, scaled to 0..1, from the exact sums.
+ */
+void shard_tally_moments(const int64_t sum[4], const int64_t square[4], int channels, double pixels,
+                         double mean[4], double std[4]);
+
 /* Reads rows [first, last) of the shard into images and labels (of row `first`), and adds them to the tally.
  * global_first is the number of row `first` in its split; labels outside 0..limit-1 are counted, not refused.
  */

@@ -150,6 +150,14 @@ static bool close_file(struct shard_writer *writer) {
   return good;
 }
 
+static enum status sync_file(const char *path) {
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  bool synced = file >= 0 && fsync(file) == 0;
+  int error = errno;
+  if (file >= 0) close(file);
+  return synced ? STATUS_OK : RAISE(STATUS_STORAGE, "cannot sync %s: %s", path, strerror(error));
+}
+
 enum status shard_writer_finish(struct shard_writer *writer) {
   if (writer->written != writer->count)
     return RAISE(STATUS_INTERNAL, "%s: %lld of %lld rows written", writer->path, (long long)writer->written,
@@ -157,13 +165,23 @@ enum status shard_writer_finish(struct shard_writer *writer) {
   if (!write_attributes(writer)) return refuse(writer, "attributes");
   if (failed(writer, H5Fflush(writer->file, H5F_SCOPE_GLOBAL) < 0)) return refuse(writer, "flush");
   if (!close_file(writer)) return refuse(writer, "close");
-  int file = open(writer->path, O_RDONLY | O_CLOEXEC);
-  bool synced = file >= 0 && fsync(file) == 0;
-  int error = errno;
-  if (file >= 0) close(file);
-  if (!synced) return RAISE(STATUS_STORAGE, "cannot sync %s: %s", writer->path, strerror(error));
+  TRY(sync_file(writer->path));
   writer->finished = true;
   return STATUS_OK;
+}
+
+enum status shard_write_moments(const char *path, int channels, const double *mean, const double *std) {
+  struct shard_writer writer = {.images = H5I_INVALID_HID, .labels = H5I_INVALID_HID, .path = strdup(path)};
+  if (!writer.path) return RAISE(STATUS_INPUT, "no memory to write %s", path);
+  writer.file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT);
+  hsize_t count = (hsize_t)channels;
+  bool good = !failed(&writer, writer.file < 0) &&
+              write_attribute(&writer, "mean", H5T_NATIVE_DOUBLE, count, mean) &&
+              write_attribute(&writer, "std", H5T_NATIVE_DOUBLE, count, std);
+  good = close_file(&writer) && good;
+  enum status status = good ? sync_file(path) : refuse(&writer, "mean and std");
+  free(writer.path);
+  return status;
 }
 
 void shard_writer_destroy(struct shard_writer *writer) {

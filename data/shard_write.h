@@ -26,6 +26,11 @@ enum status shard_writer_append(struct shard_writer *writer, int64_t count, cons
 /* Writes the attributes, closes and syncs the file; all rows must have been appended. */
 enum status shard_writer_finish(struct shard_writer *writer);
 
+/* Adds the attributes `mean` and `std` of the set's training images, one number a channel, to a finished
+ * file.
+ */
+enum status shard_write_moments(const char *path, int channels, const double *mean, const double *std);
+
 /* Frees the writer; an unfinished file is removed. NULL: nothing. */
 void shard_writer_destroy(struct shard_writer *writer);
 

@@ -172,6 +172,22 @@ static void written_is_read(void **state) {
     assert_true(fabs(dataset->mean[c] - sum / count) < 1e-12);
     assert_true(fabs(dataset->std[c] - sqrt(square / count)) < 1e-12);
   }
+  /* The shards tell the same numbers. */
+  assert_int_equal(dataset->moments_stored, 6);
+  struct shard *shard = NULL;
+  assert_int_equal(shard_open(in("test-00000-of-00001.h5"), &shard), STATUS_OK);
+  for (int c = 0; c < CHANNELS; c++) {
+    assert_true(shard_describe(shard)->mean[c] == dataset->mean[c]);
+    assert_true(shard_describe(shard)->std[c] == dataset->std[c] && dataset->std[c] > 0.2);
+  }
+  shard_close(shard);
+  dataset_close(dataset);
+  double zero[4] = {0};
+  assert_int_equal(unlink(in("train-00003-of-00005.h5")), 0);
+  write_plain("train-00003-of-00005.h5", SPLIT_TRAIN, &good);
+  assert_int_equal(shard_write_moments(in("train-00003-of-00005.h5"), CHANNELS, zero, zero), STATUS_OK);
+  dataset = open_good(DATASET_TRAIN);
+  assert_non_null(strstr(dataset->note, "6 of 6 shards store another mean or std"));
   dataset_close(dataset);
 }
 
