@@ -2,6 +2,7 @@
  * bit; else 1 and a line a difference. Whole-program suites run it. */
 #include <hdf5.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,12 +33,17 @@ static float *read_array(hid_t file, const char *path, size_t *count) {
   return data;
 }
 
+static uint32_t bits(float value) {
+  uint32_t word;
+  memcpy(&word, &value, sizeof word);
+  return word;
+}
+
 static void compare(struct comparison *c, const char *path) {
   size_t count[2] = {0, 0}, differing = 0;
   float *data[2] = {read_array(c->file[0], path, &count[0]), read_array(c->file[1], path, &count[1])};
   bool same = data[0] && data[1] && count[0] == count[1];
-  for (size_t i = 0; same && i < count[0]; i++)
-    differing += memcmp(&data[0][i], &data[1][i], sizeof(float)) != 0;
+  for (size_t i = 0; same && i < count[0]; i++) differing += bits(data[0][i]) != bits(data[1][i]);
   if (!same || differing > 0) {
     if (c->differences++ < SHOWN)
       printf("%s: %zu of %zu elements differ%s\n", path, differing, count[0], same ? "" : " in shape");

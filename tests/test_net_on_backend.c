@@ -305,7 +305,7 @@ static void check_lanes(struct fixture *lanes, struct fixture *plain, int count)
   for (int64_t i = 0; i < learned; i++) {
     float sum = (gradient[0][i] + gradient[1][i]) + (gradient[2][i] + gradient[3][i]);
     not_zero += sum != 0;
-    if (memcmp(&sum, &found[i], sizeof sum) != 0 && (sum != 0 || found[i] != 0))
+    if (sum != found[i])
       fail_msg("%d samples: gradient %lld is %.9g, expected %.9g", count, (long long)i, (double)found[i],
                (double)sum);
   }

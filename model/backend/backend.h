@@ -1,11 +1,11 @@
 /* The one interface between the net and the hardware. Two tables implement it: backend_cpu (oneDNN, MPI) and
- * backend_cuda (cuDNN, cuBLASLt, own kernels, NCCL). No entry is optional and nothing falls back from one to the
- * other. Shapes, names, initial values and random choices are made above; a backend only computes.
+ * backend_cuda (cuDNN, cuBLASLt, own kernels, NCCL). No entry is optional and nothing falls back from one to
+ * the other. Shapes, names, initial values and random choices are made above; a backend only computes.
  *
- * Memory: "device" pointers come from alloc or resident and are opaque to the caller; "host-visible" ones come from
- * alloc_host and are read and written by both sides. Work is ordered: each enqueued call sees the results of the
- * calls before it. Errors are STATUS_INTERNAL (a library failed), STATUS_INPUT (does not fit in memory, a precision
- * or device is not available) or STATUS_COMM. */
+ * Memory: "device" pointers come from alloc or resident and are opaque to the caller; "host-visible" ones
+ * come from alloc_host and are read and written by both sides. Work is ordered: each enqueued call sees the
+ * results of the calls before it. Errors are STATUS_INTERNAL (a library failed), STATUS_INPUT (does not fit
+ * in memory, a precision or device is not available) or STATUS_COMM. */
 #ifndef CONVOY_MODEL_BACKEND_BACKEND_H
 #define CONVOY_MODEL_BACKEND_BACKEND_H
 
@@ -32,19 +32,19 @@ struct backend_options {
 /* Every backend's own struct begins with this. */
 struct backend {
   const struct backend_table *table;
-  const struct world *world; /* borrowed; outlives the backend */
+  const struct world *world;  /* borrowed; outlives the backend */
   struct op_context *context; /* what its ops get; owned by the backend */
-  char description[128];      /* e.g. "cuda: NVIDIA H200, sm_90, 0000:1b:00.0" or "cpu: oneDNN 2.6.0, 1 thread" */
+  char description[128]; /* e.g. "cuda: NVIDIA H200, sm_90, 0000:1b:00.0" or "cpu: oneDNN 2.6.0, 1 thread" */
 };
 
 /* One step as the host plans it. */
 struct step_row {
-  uint32_t first;      /* its first entry in this rank's sample list */
-  uint32_t slot;       /* where its metrics go in the host-visible ring */
+  uint32_t first; /* its first entry in this rank's sample list */
+  uint32_t slot;  /* where its metrics go in the host-visible ring */
   float learning_rate;
-  float scale;         /* 1 / samples in the global batch */
-  float correction1;   /* Adam: 1 - beta1^t */
-  float correction2;   /* Adam: 1 - beta2^t */
+  float scale;       /* 1 / samples in the global batch */
+  float correction1; /* Adam: 1 - beta1^t */
+  float correction2; /* Adam: 1 - beta2^t */
 };
 
 /* Device memory, one per net: where the running step stands. */
@@ -67,16 +67,17 @@ struct gather_desc {
 
 enum optimizer_kind { OPTIMIZER_SGD, OPTIMIZER_ADAM, OPTIMIZER_ADAMW };
 
-/* SGD: d += weight_decay w (decayed range); m = momentum m + d; w -= lr (nesterov ? d + momentum m : m), as PyTorch.
- * Adam: Kingma and Ba, 2015, decay added to the gradient; AdamW: Loshchilov and Hutter, 2019, w -= lr decay w. */
+/* SGD: d += weight_decay w (decayed range); m = momentum m + d; w -= lr (nesterov ? d + momentum m : m), as
+ * PyTorch. Adam: Kingma and Ba, 2015, decay added to the gradient; AdamW: Loshchilov and Hutter, 2019, w -=
+ * lr decay w. */
 struct update_desc {
   enum optimizer_kind kind;
   float momentum, beta1, beta2, epsilon, weight_decay;
   bool nesterov;
-  int64_t decay_count;       /* elements [0, decay_count) are decayed */
-  int64_t parameter_count;   /* elements [0, parameter_count) are learned */
-  int64_t total_count;       /* [parameter_count, total_count) are running statistics:
-                                w = (1 - statistic_momentum) w + statistic_momentum d */
+  int64_t decay_count;     /* elements [0, decay_count) are decayed */
+  int64_t parameter_count; /* elements [0, parameter_count) are learned */
+  int64_t total_count;     /* [parameter_count, total_count) are running statistics:
+                              w = (1 - statistic_momentum) w + statistic_momentum d */
   float statistic_momentum;
 };
 
@@ -86,7 +87,8 @@ struct backend_table {
   const char *name; /* "cpu" or "cuda" */
 
   /* Opens this rank's device and, for more than one rank, the communicator. Collective. */
-  enum status (*open)(const struct world *world, const struct backend_options *options, struct backend **backend);
+  enum status (*open)(const struct world *world, const struct backend_options *options,
+                      struct backend **backend);
   void (*close)(struct backend *backend); /* NULL: nothing */
 
   enum status (*alloc)(struct backend *backend, size_t bytes, void **memory); /* zeroed, 256-byte aligned */
@@ -97,29 +99,33 @@ struct backend_table {
   enum status (*resident)(struct backend *backend, const void *host, size_t bytes, const void **memory);
   void (*release_resident)(struct backend *backend, const void *memory);
 
-  /* Ordered after earlier work. upload: `source` may be reused when it returns. download waits for the data. */
+  /* Ordered after earlier work. upload: `source` may be reused when it returns. download waits for the data.
+   */
   enum status (*upload)(struct backend *backend, void *device, const void *source, size_t bytes);
   enum status (*download)(struct backend *backend, void *destination, const void *device, size_t bytes);
   enum status (*zero)(struct backend *backend, void *device, size_t bytes);
   enum status (*sync)(struct backend *backend); /* waits for all enqueued work and reports its errors */
 
-  /* Runs `body`, which only enqueues work. With *program NULL the backend may record what body enqueues and keep it
-   * there; later calls may replay it without calling body, which must therefore enqueue the same work each time.
-   * *ticket numbers the run. wait returns once that run and all before it are complete. */
-  enum status (*run)(struct backend *backend, struct program **program, enum status (*body)(void *), void *argument,
-                     uint64_t *ticket);
+  /* Runs `body`, which only enqueues work. With *program NULL the backend may record what body enqueues and
+   * keep it there; later calls may replay it without calling body, which must therefore enqueue the same work
+   * each time. *ticket numbers the run. wait returns once that run and all before it are complete. */
+  enum status (*run)(struct backend *backend, struct program **program, enum status (*body)(void *),
+                     void *argument, uint64_t *ticket);
   enum status (*wait)(struct backend *backend, uint64_t ticket);
   void (*program_destroy)(struct backend *backend, struct program *program); /* NULL: nothing */
 
   /* control->row = rows[control->next++]; metrics[0..METRIC_COUNT) = 0 but metrics[METRIC_STOP] = *stop. */
-  enum status (*step_begin)(struct backend *backend, struct step_control *control, const struct step_row *rows,
-                            const int32_t *stop /* host-visible */, float *metrics);
-  /* batch (N,H,W,C, compute type) = (bytes / 255 - mean) / std, shifted and flipped as the list says; labels (N). */
-  enum status (*gather)(struct backend *backend, const struct gather_desc *desc, const struct step_control *control,
-                        const struct sample *list, void *batch, int32_t *labels);
-  /* One update of all ranges at control->row's rate, unless control is halted or the metrics' loss is not finite
-   * (then halted is set). `low`, if not NULL, receives the bf16 copy of params. slots: optimizer state, each of
-   * parameter_count floats: SGD momentum / Adam m, and Adam v (else NULL). */
+  enum status (*step_begin)(struct backend *backend, struct step_control *control,
+                            const struct step_row *rows, const int32_t *stop /* host-visible */,
+                            float *metrics);
+  /* batch (N,H,W,C, compute type) = (bytes / 255 - mean) / std, shifted and flipped as the list says; labels
+   * (N). */
+  enum status (*gather)(struct backend *backend, const struct gather_desc *desc,
+                        const struct step_control *control, const struct sample *list, void *batch,
+                        int32_t *labels);
+  /* One update of all ranges at control->row's rate, unless control is halted or the metrics' loss is not
+   * finite (then halted is set). `low`, if not NULL, receives the bf16 copy of params. slots: optimizer
+   * state, each of parameter_count floats: SGD momentum / Adam m, and Adam v (else NULL). */
   enum status (*update)(struct backend *backend, const struct update_desc *desc, struct step_control *control,
                         float *params, void *low, const float *gradients, float *slot0, float *slot1,
                         const float *metrics);
@@ -129,14 +135,16 @@ struct backend_table {
   enum status (*publish)(struct backend *backend, const struct step_control *control, const float *metrics,
                          float *ring);
 
-  /* Sums data over the ranks in place. allreduce starts once the work enqueued before it is done and runs beside
-   * what is enqueued after it, in call order; comm_join makes later work wait for all that was started. */
+  /* Sums data over the ranks in place. allreduce starts once the work enqueued before it is done and runs
+   * beside what is enqueued after it, in call order; comm_join makes later work wait for all that was
+   * started. */
   enum status (*allreduce)(struct backend *backend, float *data, int64_t count);
   enum status (*comm_join)(struct backend *backend);
   enum status (*broadcast)(struct backend *backend, void *data, size_t bytes, int root);
 
-  /* Sums in a fixed order, enqueued like all other work. add: data += other. exchange_add: data += peer's data, while
-   * peer adds this rank's; since a + b is b + a both then hold the same bits. `other` is room for what comes. */
+  /* Sums in a fixed order, enqueued like all other work. add: data += other. exchange_add: data += peer's
+   * data, while peer adds this rank's; since a + b is b + a both then hold the same bits. `other` is room for
+   * what comes. */
   enum status (*add)(struct backend *backend, float *data, const float *other, int64_t count);
   enum status (*exchange_add)(struct backend *backend, float *data, float *other, int64_t count, int peer);
 
