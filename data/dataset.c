@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "data/dataset_plan.h"
-#include "data/shard_tally.h"
+#include "data/row_read.h"
 
 /* Where the arrays of a split begin in the shared memory. */
 struct placement {
@@ -55,16 +55,17 @@ static enum status read_from_shard(const struct reading *reading, int split, con
                                    int64_t first, int64_t last, struct shard_tally *tally) {
   char *path = shard_list_path(reading->directory, entry->name);
   if (!path) return RAISE(STATUS_INPUT, "no memory to open %s", entry->name);
-  struct shard *shard = NULL;
-  enum status status = STATUS_OK;
-  TRY_OUT(shard_open_known(path, &entry->info, &shard));
   char *images = reading->memory + reading->place.images[split] + (size_t)first * reading->row_bytes;
   char *labels = reading->memory + reading->place.labels[split] + (size_t)first * sizeof(int32_t);
-  TRY_OUT(shard_tally_read(shard, first - entry->first, last - entry->first, first, reading->limit,
-                           (uint8_t *)images, (int32_t *)(void *)labels, tally));
-  TRY_OUT(shard_tally_labels(path, tally, reading->limit));
-out:
-  shard_close(shard);
+  struct row_range range = {.path = path,
+                            .info = &entry->info,
+                            .first = first - entry->first,
+                            .last = last - entry->first,
+                            .global_first = first,
+                            .limit = reading->limit,
+                            .images = (uint8_t *)images,
+                            .labels = (int32_t *)(void *)labels};
+  enum status status = row_read(&range, row_read_threads(reading->world->local_size), tally);
   free(path);
   return status;
 }

@@ -15,6 +15,21 @@ void shard_tally_clear(struct shard_tally *tally) {
   *tally = (struct shard_tally){.label_max = -1, .bad_row = -1};
 }
 
+void shard_tally_add(struct shard_tally *tally, const struct shard_tally *later) {
+  tally->shard_digest += later->shard_digest;
+  tally->global_digest += later->global_digest;
+  for (int c = 0; c < 4; c++) {
+    tally->sum[c] += later->sum[c];
+    tally->square[c] += later->square[c];
+  }
+  if (later->label_max > tally->label_max) tally->label_max = later->label_max;
+  if (tally->bad_count == 0) {
+    tally->bad_row = later->bad_row;
+    tally->bad_label = later->bad_label;
+  }
+  tally->bad_count += later->bad_count;
+}
+
 uint64_t shard_row_digest(const uint8_t *image, size_t bytes, int64_t label) {
   return XXH3_64bits_withSeed(image, bytes, (uint64_t)label);
 }
@@ -28,8 +43,15 @@ uint64_t shard_digest_term(uint64_t row_digest, int64_t row) {
   return XXH3_64bits(pair, sizeof pair);
 }
 
+/* Compiled for each instruction set; the program picks at its start (sanitizers run before it could). */
+#if defined(__x86_64__) && !defined(CONVOY_SANITIZE)
+#define CLONES __attribute__((target_clones("avx2", "default")))
+#else
+#define CLONES
+#endif
+
 /* 32-bit sums cannot overflow within a row of up to 2^16 blocks: 255 * 255 * 2^16 < 2^32. */
-void shard_tally_pixels(const uint8_t *image, size_t bytes, int channels, struct shard_tally *tally) {
+CLONES void shard_tally_pixels(const uint8_t *image, size_t bytes, int channels, struct shard_tally *tally) {
   const size_t run = (size_t)LANES << 16;
   for (size_t begin = 0; begin < bytes; begin += run) {
     size_t end = bytes - begin < run ? bytes : begin + run, at = begin;

@@ -180,11 +180,37 @@ static void close_archive(struct archive *archive) {
   archive_write_free(archive);
 }
 
+/* ---- seeds for the fuzzer (tests/fuzz.sh): 'I' and an image, or 'A' and an archive ---- */
+
+static void keep_seed(char kind, struct bytes bytes) {
+  const char *seeds = getenv("CONVOY_SEEDS");
+  static int number;
+  char name[512];
+  if (!seeds) return;
+  snprintf(name, sizeof name, "%s/%c-%d", seeds, kind, number++);
+  FILE *file = fopen(name, "wb");
+  assert_non_null(file);
+  assert_true(fputc(kind, file) == kind && fwrite(bytes.data, 1, bytes.count, file) == bytes.count);
+  assert_int_equal(fclose(file), 0);
+}
+
+static void keep_archive(const char *path) {
+  struct stat info;
+  if (stat(path, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size > 1 << 16) return;
+  struct bytes bytes = {malloc((size_t)info.st_size), (size_t)info.st_size};
+  FILE *file = fopen(path, "rb");
+  assert_true(file && bytes.data && fread(bytes.data, 1, bytes.count, file) == bytes.count);
+  fclose(file);
+  keep_seed('A', bytes);
+  free(bytes.data);
+}
+
 /* ---- importing ---- */
 
 static enum status import(const char *from, const char *out) {
   struct import_options options = {.from = from, .out = out, .train_shards = 5, .test_shards = 1, .seed = 3};
   error_clear();
+  keep_archive(from);
   return import_run(&options);
 }
 
@@ -278,6 +304,7 @@ static void kinds_of_images_are_converted(void **state) {
   struct image image;
   for (size_t k = 0; k < sizeof pngs / sizeof *pngs; k++) {
     struct bytes bytes = make_png(4, SIDE, pngs[k].type, pngs[k].depth, 255);
+    keep_seed('I', bytes);
     assert_int_equal(image_decode("x.png", bytes.data, bytes.count, &image), STATUS_OK);
     for (int i = 0; i < SIDE * SIDE; i++)
       for (int c = 0; c < 3; c++) {
@@ -297,6 +324,7 @@ static void kinds_of_images_are_converted(void **state) {
                {4, JCS_CMYK, {60 * 240 / 255, 120 * 240 / 255, 180 * 240 / 255}}};
   for (int k = 0; k < 6; k++) {
     struct bytes bytes = make_jpeg(SIDE, jpegs[k / 2].channels, jpegs[k / 2].space, k % 2);
+    keep_seed('I', bytes);
     assert_int_equal(image_decode("x.jpg", bytes.data, bytes.count, &image), STATUS_OK);
     for (int c = 0; c < 3; c++)
       assert_in_range(image.pixels[3 * (SIDE * 6 + 5) + c], jpegs[k / 2].expected[c] - 4,

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "model/base/log.h"
@@ -68,6 +69,9 @@ static enum status check_before_start(void) {
 #ifdef OPEN_MPI
   if (is_set("SLURM_STEP_ID") && !is_set("PMIX_NAMESPACE") && !is_set("OMPI_COMM_WORLD_SIZE"))
     return refuse_launch("without PMIx, so MPI cannot start");
+  /* One rank without a launcher needs no daemon beside it. */
+  if (!is_set("OMPI_COMM_WORLD_SIZE") && !is_set("PMIX_NAMESPACE"))
+    setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
 #endif
   return STATUS_OK;
 }
@@ -285,13 +289,14 @@ enum status world_max_i64(const struct world *world, int64_t *data, int count) {
 /* ---- memory shared on a host ---- */
 
 struct world_shared {
-  MPI_Win window;
+  MPI_Win window; /* null: memory is this rank's own mapping */
   char *memory;
   size_t bytes;
 };
 
 /* Makes what the ranks of this host wrote visible to all of them. */
 static enum status settle(const struct world *world, struct world_shared *shared) {
+  if (shared->window == MPI_WIN_NULL) return STATUS_OK;
   TRY(check(MPI_Win_sync(shared->window), "syncing shared memory"));
   TRY(check(WAIT(world, MPI_Barrier(world->comm->node)), "syncing shared memory"));
   return check(MPI_Win_sync(shared->window), "syncing shared memory");
@@ -312,8 +317,19 @@ static enum status map_window(const struct world *world, struct world_shared *sh
   TRY(check(MPI_Win_shared_query(shared->window, 0, &bytes, &unit, &shared->memory),
             "mapping shared memory"));
   TRY(check(MPI_Win_lock_all(MPI_MODE_NOCHECK, shared->window), "mapping shared memory"));
-  if (world->local_rank == 0) memset(shared->memory, 0, shared->bytes);
   return settle(world, shared);
+}
+
+/* A lone rank shares with nobody: large pages save most of the time that first touches take. */
+static enum status map_own(const struct world *world, struct world_shared *shared) {
+  size_t bytes = shared->bytes ? shared->bytes : 1;
+  void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    return RAISE(STATUS_INPUT, "no %.0f MiB of memory on host %s", (double)bytes / 1048576.0, world->host);
+  (void)madvise(memory, bytes, MADV_HUGEPAGE); /* a wish */
+  shared->memory = memory;
+  shared->bytes = bytes;
+  return STATUS_OK;
 }
 
 enum status world_shared_create(const struct world *world, size_t bytes, struct world_shared **shared,
@@ -321,7 +337,7 @@ enum status world_shared_create(const struct world *world, size_t bytes, struct 
   struct world_shared *made = calloc(1, sizeof *made);
   if (!made) return RAISE(STATUS_INTERNAL, "no memory for a shared window");
   *made = (struct world_shared){.window = MPI_WIN_NULL, .bytes = bytes};
-  enum status status = map_window(world, made);
+  enum status status = world->local_size == 1 ? map_own(world, made) : map_window(world, made);
   if (status != STATUS_OK) {
     world_shared_destroy(made);
     return error_trace(status, __func__);
@@ -345,6 +361,8 @@ void world_shared_destroy(struct world_shared *shared) {
   if (shared->window != MPI_WIN_NULL) {
     if (shared->memory) MPI_Win_unlock_all(shared->window);
     MPI_Win_free(&shared->window);
+  } else if (shared->memory) {
+    munmap(shared->memory, shared->bytes);
   }
   free(shared);
 }

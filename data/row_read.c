@@ -1,0 +1,79 @@
+/* Rows of a shard into memory by several threads; see row_read.h. */
+#include "data/row_read.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+enum { MAX_THREADS = 8, LEAST_ROWS = 64 };
+
+struct job {
+  struct row_range range;
+  struct shard_tally tally;
+  pthread_t thread;
+  bool started;
+  enum status status;
+  char message[1024]; /* an error's text is its thread's own */
+};
+
+int row_read_threads(int local_size) {
+  cpu_set_t cores;
+  int count = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+  int share = count / (local_size > 0 ? local_size : 1);
+  return share < 1 ? 1 : share > MAX_THREADS ? MAX_THREADS : share;
+}
+
+static enum status read_range(const struct row_range *range, struct shard_tally *tally) {
+  struct shard *shard = NULL;
+  TRY(shard_open_known(range->path, range->info, &shard));
+  enum status status = shard_tally_read(shard, range->first, range->last, range->global_first, range->limit,
+                                        range->images, range->labels, tally);
+  shard_close(shard);
+  return status;
+}
+
+static void *work(void *argument) {
+  struct job *job = argument;
+  job->status = read_range(&job->range, &job->tally);
+  if (job->status != STATUS_OK) snprintf(job->message, sizeof job->message, "%s", error_message());
+  error_clear();
+  return NULL;
+}
+
+/* The threads' parts; the first takes what a thread could not be started for. */
+static int split(const struct row_range *range, int threads, struct job job[MAX_THREADS]) {
+  int64_t rows = range->last - range->first;
+  const struct shard_info *info = range->info;
+  int64_t row_bytes = (int64_t)info->height * info->width * info->channels;
+  if (threads > rows / LEAST_ROWS) threads = (int)(rows / LEAST_ROWS);
+  if (threads < 1) threads = 1;
+  for (int i = 0; i < threads; i++) {
+    int64_t begin = rows * i / threads, end = rows * (i + 1) / threads;
+    job[i] = (struct job){.range = *range};
+    job[i].range.first = range->first + begin;
+    job[i].range.last = range->first + end;
+    job[i].range.global_first = range->global_first + begin;
+    job[i].range.images = range->images + begin * row_bytes;
+    job[i].range.labels = range->labels + begin;
+    shard_tally_clear(&job[i].tally);
+  }
+  return threads;
+}
+
+enum status row_read(const struct row_range *range, int threads, struct shard_tally *tally) {
+  struct job job[MAX_THREADS];
+  int count = split(range, range->info->contiguous ? threads : 1, job); /* HDF5 serves one thread only */
+  for (int i = 1; i < count; i++) job[i].started = pthread_create(&job[i].thread, NULL, work, &job[i]) == 0;
+  for (int i = 0; i < count; i++) {
+    if (job[i].started)
+      pthread_join(job[i].thread, NULL);
+    else
+      work(&job[i]);
+  }
+  for (int i = 0; i < count; i++) {
+    if (job[i].status != STATUS_OK) return RAISE(job[i].status, "%s", job[i].message);
+    shard_tally_add(tally, &job[i].tally);
+  }
+  return shard_tally_labels(range->path, tally, range->limit);
+}
