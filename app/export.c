@@ -1,0 +1,132 @@
+/* The command `convoy export`; see export.h. */
+#include "app/export.h"
+
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/options.h"
+#include "model/base/log.h"
+
+struct export_options {
+  char checkpoint[OPTION_TEXT], out[OPTION_TEXT];
+  int format;
+  bool quiet;
+};
+
+enum { FORMAT_ONNX, FORMAT_SAFETENSORS };
+static const char *const formats[] = {[FORMAT_ONNX] = "onnx", [FORMAT_SAFETENSORS] = "safetensors", NULL};
+
+#define FIELD(member) .offset = offsetof(struct export_options, member)
+static const struct option_row rows[] = {
+    {.name = "checkpoint",
+     .type = OPTION_TEXT_VALUE,
+     FIELD(checkpoint),
+     .value = "FILE|RUNDIR",
+     .flags = OPTION_REQUIRED,
+     .help = "a checkpoint, or a run's folder: its newest"},
+    {.name = "out",
+     .letter = 'o',
+     .type = OPTION_TEXT_VALUE,
+     FIELD(out),
+     .value = "FILE",
+     .flags = OPTION_REQUIRED,
+     .help = "the file to write; one that is there is replaced"},
+    {.name = "format",
+     .type = OPTION_CHOICE,
+     FIELD(format),
+     .choice = formats,
+     .initial = "onnx",
+     .help = "onnx: with normalisation and class names; safetensors: torchvision's names"},
+    {.name = "quiet", .letter = 'q', .type = OPTION_FLAG, FIELD(quiet), .help = "say nothing"},
+};
+static const struct option_table table = {
+    .command = "convoy export",
+    .summary = "Writes a checkpoint's model as ONNX or safetensors.",
+    .rows = rows,
+    .count = sizeof rows / sizeof *rows,
+};
+
+char *export_class_list(const struct trained *trained) {
+  cJSON *list = cJSON_CreateStringArray((const char *const *)trained->class_name, trained->graph->classes);
+  char *text = cJSON_PrintUnformatted(list);
+  cJSON_Delete(list);
+  return text;
+}
+
+/* ---- order of elements ---- */
+
+/* from[outer][window][channel] to to[outer][channel][window]. */
+static void channels_first(const float *from, int64_t outer, int64_t window, int64_t channels, float *to) {
+  for (int64_t o = 0; o < outer; o++)
+    for (int64_t w = 0; w < window; w++)
+      for (int64_t c = 0; c < channels; c++)
+        to[(o * channels + c) * window + w] = from[(o * window + w) * channels + c];
+}
+
+/* The weight of a node, whose shape becomes PyTorch's; copy: as large as the largest array. */
+static void reorder_weight(const struct graph_node *node, struct checkpoint_item *weight, float *copy) {
+  int64_t *dim = weight->tensor.dim, channels, window;
+  const struct tensor *in = &node->desc.in[0];
+  if (node->desc.kind == OP_CONV2D) {
+    channels = dim[3];
+    window = dim[1] * dim[2];
+    dim[3] = dim[2];
+    dim[2] = dim[1];
+    dim[1] = channels;
+  } else {
+    channels = in->dim[in->rank - 1];
+    window = dim[1] / channels;
+  }
+  memcpy(copy, weight->data, tensor_bytes(&weight->tensor));
+  channels_first(copy, dim[0], window, channels, weight->data);
+}
+
+enum status export_reorder(const struct graph *graph, struct trained_arrays *arrays) {
+  int64_t largest = 1;
+  for (int i = 0; i < arrays->count; i++) {
+    int64_t count = tensor_count(&arrays->item[i].tensor);
+    if (count > largest) largest = count;
+  }
+  float *copy = malloc((size_t)largest * sizeof *copy);
+  if (!copy) return RAISE(STATUS_INPUT, "no memory for an array of %" PRId64 " elements", largest);
+  for (int i = 0; i < graph->node_count; i++) {
+    enum op_kind kind = graph->node[i].desc.kind;
+    if (kind == OP_CONV2D || kind == OP_LINEAR)
+      reorder_weight(&graph->node[i], &arrays->item[arrays->first[i]], copy);
+  }
+  free(copy);
+  return STATUS_OK;
+}
+
+/* ---- the command ---- */
+
+static enum status run(const struct export_options *options) {
+  struct trained trained;
+  struct trained_arrays arrays = {0};
+  enum status status;
+  TRY(trained_open(options->checkpoint, &trained));
+  TRY_OUT(trained_read(&trained, &arrays));
+  TRY_OUT(export_reorder(trained.graph, &arrays));
+  TRY_OUT(options->format == FORMAT_ONNX ? export_onnx(&trained, &arrays, options->out)
+                                         : export_safetensors(&trained, &arrays, options->out));
+  log_info("%s: %s of %s (step %" PRId64 "), %" PRId64 " parameters", options->out, trained.model,
+           checkpoint_name(trained.checkpoint), checkpoint_progress(trained.checkpoint)->step,
+           graph_parameter_count(trained.graph));
+out:
+  trained_arrays_destroy(&arrays);
+  trained_close(&trained);
+  return status;
+}
+
+void export_help(void) {
+  options_help(&table, stdout);
+}
+
+enum status export_command(int argc, char **argv, const struct world *world) {
+  struct export_options options = {0};
+  TRY(world_agree(world, options_parse(&table, argc, argv, &options)));
+  log_open(world->rank, world->host, options.quiet);
+  return world_agree(world, world->rank == 0 ? run(&options) : STATUS_OK);
+}
