@@ -9,6 +9,7 @@
 #include "app/evaluate.h"
 #include "app/options.h"
 #include "app/train.h"
+#include "app/signals.h"
 #include "model/base/log.h"
 #include "model/base/nearest.h"
 
@@ -71,6 +72,7 @@ static int run(int argc, char **argv) {
   struct world world;
   enum status status = world_open(&world);
   if (status != STATUS_OK) {
+  signals_ignore_size_limit();
     error_print(stderr);
     return (int)status;
   }

@@ -30,6 +30,9 @@ void signals_install(void) {
   sigemptyset(&action.sa_mask);
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaddset(&action.sa_mask, numbers[i]);
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaction(numbers[i], &action, NULL);
+}
+
+void signals_ignore_size_limit(void) {
   signal(SIGXFSZ, SIG_IGN);
 }
 

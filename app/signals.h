@@ -5,9 +5,11 @@
 #include <stdbool.h>
 
 /* From now on the first of these signals sets the flag, and a further one, half a second or more later, ends
- * the process at once as it would have without a handler. (Launchers may deliver one request twice.) SIGXFSZ
- * is ignored, so that a file-size limit is a write error like any other. */
+ * the process at once as it would have without a handler. (Launchers may deliver one request twice.) */
 void signals_install(void);
+
+/* From now on a file-size limit is a write error like any other, also to MPI, and not the process's death. */
+void signals_ignore_size_limit(void);
 
 bool signals_stop_wanted(void);
 

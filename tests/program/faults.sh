@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2034 # code is read by the suites
 # Helpers of the suites that kill, freeze and signal ranks. Sourced after lib.sh.
 
 CONVOY=$(readlink -f "$CONVOY")

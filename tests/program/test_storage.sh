@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# Storage that fails at any write: exit 4, one line with the path, what was there stays good, and a resumed run has the
+# result of an undisturbed one.
+# shellcheck source=tests/program/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+data=$WORK/data
+set_of "$data" 128 32 # batch 32: 4 steps an epoch
+run() { # OUT OPTION...
+  local out=$1
+  shift
+  ranks 1 train --data "$data" --out "$out" --backend cpu --threads 1 --deterministic --batch 32 --epochs 3 \
+    --checkpoint-every 2 --log-every 2 --keep 2 "$@"
+}
+run "$WORK/whole"
+expect 0 "the undisturbed run"
+run "$WORK/start" --steps 6
+expect 0 "the first half"
+
+# same_end OUT WHAT: resumed without faults, OUT ends as the undisturbed run did.
+same_end() {
+  run "$1" --resume
+  [ "$code" = 0 ] || fail "$2: the resumed run: exit code $code" "$WORK/err.txt"
+  diff <(no_times "$WORK/whole/loss.csv") <(no_times "$1/loss.csv") > "$WORK/diff.txt" || fail "$2: loss.csv differs" "$WORK/diff.txt"
+  diff <(cut -d, -f1-6 "$WORK/whole/epochs.csv") <(cut -d, -f1-6 "$1/epochs.csv") > "$WORK/diff.txt" || fail "$2: epochs.csv differs" "$WORK/diff.txt"
+  same_arrays "$WORK/whole/checkpoints/step-00000012.h5" "$1/checkpoints/step-00000012.h5" > "$WORK/diff.txt" 2>&1 || fail "$2: the weights differ" "$WORK/diff.txt"
+}
+
+# only_good OUT WHAT: every checkpoint under a final name is whole.
+only_good() {
+  local file bytes
+  for file in "$1"/checkpoints/*.h5; do
+    bytes=$(sed -n '2s/^bytes 0*//p;2q' "$file")
+    [ "$(stat -c %s "$file")" = "$bytes" ] || fail "$2: $file is short"
+  done
+}
+
+shim=$(dirname "$CONVOY")/../tests/fail_write.so
+if [ -n "${CONVOY_SANITIZED:-}" ] || [ ! -f "$shim" ]; then
+  echo "skipped: the failing calls cannot be preloaded here"
+else
+  shim=$(readlink -f "$shim")
+  for errno in EIO ENOSPC; do
+    failed=0 survived=0
+    for at in $(seq 300); do
+      out=$WORK/$errno-$at
+      cp -r "$WORK/start" "$out"
+      rm -f "$WORK/report"
+      export FAIL_UNDER=$out FAIL_ERRNO=$errno FAIL_AT=$at FAIL_REPORT=$WORK/report LD_PRELOAD=$shim
+      run "$out" --resume
+      unset LD_PRELOAD FAIL_UNDER FAIL_ERRNO FAIL_AT FAIL_REPORT
+      [ -f "$WORK/report" ] || break
+      what="$errno at call $at"
+      if [ "$code" = 0 ]; then
+        survived=$((survived + 1)) # what does not matter, such as a link that becomes a copy
+      else
+        expect 4 "$what"
+        one_error "$what"
+        grep '^error: ' "$WORK/err.txt" | grep -q "$out" || fail "$what: the path is not named" "$WORK/err.txt"
+        failed=$((failed + 1))
+      fi
+      only_good "$out" "$what"
+      [ $((at % 2)) = 0 ] || same_end "$out" "$what"
+      rm -r "$out"
+    done
+    [ -f "$WORK/report" ] && fail "$errno: more than $at calls"
+    [ $failed -ge 20 ] || fail "$errno: only $failed of $((at - 1)) failures ended the run"
+    pass "$errno at each of $((at - 1)) calls: exit 4 at $failed, no harm at $survived; resumed bit for bit"
+  done
+fi
+
+# A log on a full device; a limit on file sizes, which must not kill by SIGXFSZ.
+mkdir "$WORK/full"
+ln -s /dev/full "$WORK/full/loss.csv"
+run "$WORK/full" --resume
+expect 4 "loss.csv on /dev/full"
+one_error "loss.csv on /dev/full"
+grep -q "^error: .*loss.csv.*No space" "$WORK/err.txt" || fail "loss.csv on /dev/full: the error" "$WORK/err.txt"
+pass "loss.csv on /dev/full: exit 4"
+for blocks in 1 100 700; do
+  out=$WORK/limit-$blocks
+  cp -r "$WORK/start" "$out"
+  code=0
+  (
+    ulimit -f "$blocks"
+    exec "$CONVOY" train --data "$data" --out "$out" --backend cpu --threads 1 --deterministic --batch 32 --epochs 3 \
+      --checkpoint-every 2 --log-every 2 --keep 2 --resume
+  ) > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+  expect 4 "ulimit -f $blocks"
+  one_error "ulimit -f $blocks"
+  grep -Eq "^error: .*(step-[0-9]*.h5|run.json).*needed [0-9]+ bytes, free [0-9]+" "$WORK/err.txt" || fail "ulimit -f: the error" "$WORK/err.txt"
+  only_good "$out" "ulimit -f $blocks"
+  same_end "$out" "ulimit -f $blocks"
+  pass "ulimit -f $blocks: exit 4, need and free named, resumed bit for bit"
+done
+
+# Small and read-only file systems, mounted where only a child sees them.
+if ! unshare -rm true 2> /dev/null; then
+  echo "skipped: no mounts for users here"
+  exit 0
+fi
+in_mount() { # MOUNT-OPTIONS SCRIPT: with a tmpfs on $WORK/mount
+  mkdir -p "$WORK/mount"
+  code=0
+  CONVOY=$CONVOY WORK=$WORK data=$data unshare -rm bash -c "
+    train() { \"\$CONVOY\" train --data \"\$data\" --backend cpu --threads 1 --batch 32 --epochs 3 \"\$@\"; }
+    mount -t tmpfs -o '$1' none \"\$WORK/mount\" || exit 99
+    $2" > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+}
+# shellcheck disable=SC2016
+in_mount size=1500k 'train --out "$WORK/mount/run"; code=$?; ls "$WORK/mount/run" && exit 98; exit $code'
+expect 4 "too little space for two checkpoints"
+one_error "too little space"
+grep -Eq "^error: .*[0-9.]+ MB free.* need [0-9.]+ MB" "$WORK/err.txt" || fail "too little space: the error" "$WORK/err.txt"
+pass "too little space for two checkpoints: refused before step 1, nothing left behind"
+# shellcheck disable=SC2016
+in_mount size=4m 'train --out "$WORK/mount/run" --keep 0 --checkpoint-every 1; code=$?
+  [ "$(ls "$WORK"/mount/run/checkpoints/*.tmp 2> /dev/null)" ] && exit 97
+  rm "$WORK"/mount/run/checkpoints/step-0000000[12].h5
+  train --out "$WORK/mount/run" --keep 1 --resume --quiet || exit 96
+  exit $code'
+expect 4 "a disk that fills up"
+one_error "a disk that fills up"
+pass "a disk that fills up: exit 4, no temporary left, the run resumes"
+# shellcheck disable=SC2016
+in_mount size=4m 'mkdir "$WORK/mount/run"; mount -o remount,ro none "$WORK/mount"; train --out "$WORK/mount/run"'
+expect 4 "a read-only folder"
+one_error "a read-only folder"
+grep -q "^error: .*Read-only" "$WORK/err.txt" || fail "a read-only folder: the error" "$WORK/err.txt"
+pass "a read-only folder: exit 4"
