@@ -216,6 +216,25 @@ enum status net_metrics(struct net *net, uint64_t ticket, struct net_metrics *me
   return STATUS_OK;
 }
 
+/* The loss, a plan's last node, reads the logits; nothing is placed over them before the next step. */
+enum status net_logits(struct net *net, int64_t batch, float *logits) {
+  const struct executor *executor = find(net->eval, batch);
+  if (!executor) return RAISE(STATUS_INTERNAL, "no plan for an evaluation batch of %" PRId64, batch);
+  const struct lane *lane = &executor->lane[0];
+  int loss = lane->shape->plan.count - 1;
+  struct tensor shape = lane->shape->plan.node[loss].desc.in[0];
+  int64_t count = tensor_count(&shape);
+  TRY(net->backend->table->download(net->backend, logits, lane->io[loss].in[0], tensor_bytes(&shape)));
+  if (shape.dtype == DTYPE_F32) return STATUS_OK;
+  const uint16_t *low = (const uint16_t *)(const void *)logits;
+  for (int64_t i = count - 1; i >= 0; i--) { /* from the end: the wider ones overwrite what was read */
+    uint16_t value;
+    memcpy(&value, low + i, sizeof value);
+    logits[i] = bf16_to_float(value);
+  }
+  return STATUS_OK;
+}
+
 void net_request_stop(struct net *net) {
   *(volatile int32_t *)net->stop = 1;
 }

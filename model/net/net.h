@@ -82,6 +82,10 @@ enum status net_eval_step(struct net *net, const struct net_data *data, int64_t 
  * until NET_RING - 1 further steps were enqueued (later: STATUS_INTERNAL). */
 enum status net_metrics(struct net *net, uint64_t ticket, struct net_metrics *metrics);
 
+/* Waits for the step enqueued last, an evaluation of `batch` samples, and reads its logits (batch, classes),
+ * in the order of its sample list. */
+enum status net_logits(struct net *net, int64_t batch, float *logits);
+
 /* The next step carries this rank's wish to stop to all ranks. Safe in a signal handler. */
 void net_request_stop(struct net *net);
 
