@@ -7,9 +7,10 @@
 #include "app/data_command.h"
 #include "app/deadline.h"
 #include "app/evaluate.h"
+#include "app/export.h"
 #include "app/options.h"
-#include "app/train.h"
 #include "app/signals.h"
+#include "app/train.h"
 #include "model/base/log.h"
 #include "model/base/nearest.h"
 
@@ -23,6 +24,7 @@ static const struct command commands[] = {
     {"train", "train a model; the main job", train_command},
     {"eval", "accuracy and loss of a checkpoint on the test shards", eval_command},
     {"data", "make, check and describe shards", data_command},
+    {"export", "write a checkpoint's model as ONNX or safetensors", export_command},
     {"bench", "bench step: time a training step and its parts", bench_command},
 };
 enum { PART_SECONDS = 60 /* for all ranks to leave MPI */ };
@@ -70,9 +72,9 @@ static enum status refuse(int argc, char **argv) {
 /* Runs the command on all ranks and returns the exit code. */
 static int run(int argc, char **argv) {
   struct world world;
+  signals_ignore_size_limit();
   enum status status = world_open(&world);
   if (status != STATUS_OK) {
-  signals_ignore_size_limit();
     error_print(stderr);
     return (int)status;
   }
@@ -101,6 +103,7 @@ int main(int argc, char **argv) {
   if (argc > 2 && options_help_wanted(argc - 1, argv + 1)) {
     if (strcmp(argv[1], "train") == 0) return options_help(&train_table, stdout), STATUS_OK;
     if (strcmp(argv[1], "eval") == 0) return eval_help(), STATUS_OK;
+    if (strcmp(argv[1], "export") == 0) return export_help(), STATUS_OK;
     if (strcmp(argv[1], "data") == 0) return (int)data_command(argc - 1, argv + 1, NULL);
     if (strcmp(argv[1], "bench") == 0) return bench_help(stdout), STATUS_OK;
   }
