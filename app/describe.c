@@ -28,6 +28,8 @@ static struct runlog_value option_value(const struct option_row *row, const stru
     return runlog_text(row->name, field);
   case OPTION_CHOICE:
     return runlog_text(row->name, options_text(row, options, text, capacity));
+  case OPTION_WORDS: /* not in a file, so not in a record */
+    break;
   }
   return runlog_text(row->name, NULL);
 }

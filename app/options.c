@@ -122,6 +122,17 @@ static enum status set_choice(const struct option_row *row, const char *origin, 
                row->choice[nearest_name(text, row->choice, count, choice_name)]);
 }
 
+static enum status add_word(const char *origin, const char *text, void *field) {
+  struct option_words words;
+  memcpy(&words, field, sizeof words);
+  const char **grown = realloc((void *)words.word, ((size_t)words.count + 1) * sizeof *grown);
+  if (!grown) return RAISE(STATUS_INPUT, "%s: no memory for %d words", origin, words.count + 1);
+  grown[words.count] = text;
+  words = (struct option_words){.count = words.count + 1, .word = grown};
+  memcpy(field, &words, sizeof words);
+  return STATUS_OK;
+}
+
 static enum status set_flag(const char *origin, const char *text, void *field) {
   static const char *const names[] = {"off", "on", "false", "true", "no", "yes", "0", "1"};
   for (int i = 0; i < 8; i++) {
@@ -147,6 +158,8 @@ enum status options_set(const struct option_row *row, const char *origin, const 
     return set_integer(row, origin, text, field);
   case OPTION_TRIPLE:
     return set_triple(row, origin, text, field);
+  case OPTION_WORDS:
+    return add_word(origin, text, field);
   case OPTION_CHOICE:
     return set_choice(row, origin, text, field);
   case OPTION_REAL: {
@@ -189,6 +202,9 @@ const char *options_text(const struct option_row *row, const void *values, char 
       snprintf(text, capacity, "%.9g,%.9g,%.9g", triple->value[0], triple->value[1], triple->value[2]);
     break;
   }
+  case OPTION_WORDS:
+    snprintf(text, capacity, "%d", ((const struct option_words *)field)->count);
+    break;
   }
   return text;
 }
@@ -213,8 +229,10 @@ struct word {
 
 /* The row of the next operand, counted from 0; NULL: the command takes no further one. */
 static const struct option_row *operand_row(const struct option_table *table, int index) {
-  for (int i = 0; i < table->count; i++)
-    if ((table->rows[i].flags & OPTION_OPERAND) && index-- == 0) return &table->rows[i];
+  for (int i = 0; i < table->count; i++) {
+    const struct option_row *row = &table->rows[i];
+    if ((row->flags & OPTION_OPERAND) && (index-- == 0 || row->type == OPTION_WORDS)) return row;
+  }
   return NULL;
 }
 
@@ -275,9 +293,11 @@ static enum status parse_words(const struct option_table *table, int argc, char 
   return STATUS_OK;
 }
 
-/* Whether a required field has a value: only texts are required. */
+/* Whether a required field has no value: only texts and words are required. */
 static bool is_missing(const struct option_row *row, const void *values) {
-  return (row->flags & OPTION_REQUIRED) && *(const char *)field_read(row, values) == '\0';
+  const void *field = field_read(row, values);
+  if (!(row->flags & OPTION_REQUIRED)) return false;
+  return row->type == OPTION_WORDS ? *(const int *)field == 0 : *(const char *)field == '\0';
 }
 
 enum status options_parse(const struct option_table *table, int argc, char **argv, void *values) {

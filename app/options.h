@@ -32,11 +32,17 @@ enum option_type {
   OPTION_TEXT_VALUE, /* char[OPTION_TEXT], not empty if given */
   OPTION_CHOICE,     /* int: index into `choice` */
   OPTION_TRIPLE,     /* struct option_triple, each in [least, most]: one number for all channels, or three */
+  OPTION_WORDS,      /* struct option_words, an operand: all words without dashes that are left */
 };
 
 struct option_triple {
   int count; /* 0: not given; 1; 3 */
   double value[3];
+};
+
+struct option_words {
+  int count;
+  const char **word; /* owned: free() the list, not the words, which are the command line's */
 };
 
 enum option_flags {
