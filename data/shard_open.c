@@ -10,7 +10,7 @@
 #include "data/shard_hdf5.h"
 #include "data/shard_raw.h"
 
-enum { MAX_IMAGE_BYTES = 1 << 26 };
+enum { MAX_IMAGE_BYTES = 1 << 26, MAX_CHUNK_BYTES = 1 << 28 };
 
 static enum status refuse_open(const char *path, long long bytes, const char *reason) {
   const char *stored = strstr(reason, "stored_eof = ");
@@ -222,6 +222,36 @@ static int64_t place_of(hid_t dataset) {
   return offset == HADDR_UNDEF || offset > INT64_MAX ? -1 : (int64_t)offset;
 }
 
+/* A data set that was created but not filled, or whose file was cut, must not pass for zeros: of a contiguous
+ * one all bytes are in the file, of a chunked one every chunk was written, none too large to be unpacked. */
+static enum status check_storage(const struct shard *shard, const char *name, hid_t dataset) {
+  hid_t properties = H5Dget_create_plist(dataset), space = H5Dget_space(dataset), type = H5Dget_type(dataset);
+  hsize_t dim[H5S_MAX_RANK] = {0}, chunk[H5S_MAX_RANK] = {0}, needed = 1, found = 0,
+          bytes = H5Tget_size(type);
+  int rank = H5Sget_simple_extent_dims(space, dim, NULL);
+  enum status status = STATUS_OK;
+  if (H5Pget_layout(properties) == H5D_CHUNKED && H5Pget_chunk(properties, rank, chunk) == rank) {
+    for (int i = 0; i < rank; i++) {
+      needed *= dim[i] / chunk[i] + (dim[i] % chunk[i] > 0);
+      bytes = chunk[i] > MAX_CHUNK_BYTES || bytes > MAX_CHUNK_BYTES ? MAX_CHUNK_BYTES + 1 : bytes * chunk[i];
+    }
+    if (bytes > MAX_CHUNK_BYTES)
+      status = RAISE(STATUS_INPUT,
+                     "%s: data set '%s' has chunks of more than %d MiB; rewrite it with smaller ones",
+                     shard->path, name, MAX_CHUNK_BYTES >> 20);
+    else if (H5Dget_num_chunks(dataset, space, &found) < 0 || found < needed)
+      status = RAISE(STATUS_INPUT, "%s: data set '%s': %llu of %llu chunks were written; make the file again",
+                     shard->path, name, (unsigned long long)found, (unsigned long long)needed);
+  } else if (dim[0] > 0 && H5Dget_storage_size(dataset) == 0) {
+    status =
+        RAISE(STATUS_INPUT, "%s: data set '%s' was never written; make the file again", shard->path, name);
+  }
+  H5Tclose(type);
+  H5Sclose(space);
+  H5Pclose(properties);
+  return status;
+}
+
 /* Lets the rows be read without HDF5 where they lie in the file as they are. */
 static enum status find_rows(struct shard *shard) {
   struct shard_info *info = &shard->info;
@@ -236,17 +266,24 @@ static enum status find_rows(struct shard *shard) {
   info->label_offset = place_of(shard->labels);
   info->contiguous = plain && info->image_offset >= 0 && info->label_offset >= 0;
   if (!info->contiguous) return STATUS_OK;
+  int64_t row_bytes = (int64_t)info->height * info->width * info->channels;
+  if (info->count * row_bytes > info->file_bytes - info->image_offset ||
+      info->count * info->label_bytes > info->file_bytes - info->label_offset)
+    return RAISE(STATUS_INPUT, "%s: its rows reach beyond its %lld bytes; copy the file again", shard->path,
+                 (long long)info->file_bytes);
   return shard_raw_open(shard->path, info, &shard->raw);
 }
 
 static enum status find_images(struct shard *shard) {
   TRY(open_dataset(shard, "images", &shard->images));
-  return check_images(shard);
+  TRY(check_images(shard));
+  return check_storage(shard, "images", shard->images);
 }
 
 static enum status find_labels(struct shard *shard) {
   TRY(open_dataset(shard, "labels", &shard->labels));
-  return check_labels(shard);
+  TRY(check_labels(shard));
+  return check_storage(shard, "labels", shard->labels);
 }
 
 enum status shard_open(const char *path, struct shard **opened) {

@@ -333,6 +333,34 @@ static void content_faults_are_named(void **state) {
   REFUSED("shape (4,90)", "(N,H,W,C)");
 }
 
+/* Data sets that were created but not, or not wholly, filled. */
+static void unwritten_rows_are_named(void **state) {
+  (void)state;
+  for (int chunked = 0; chunked < 2; chunked++) {
+    clear_folder();
+    write_plain("train-0.h5", SPLIT_TRAIN, &good);
+    hid_t file = H5Fopen(in("train-0.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
+    hsize_t dim[4] = {TRAIN, HEIGHT, WIDTH, CHANNELS}, chunk[4] = {10, HEIGHT, WIDTH, CHANNELS};
+    hid_t space = H5Screate_simple(4, dim, NULL), properties = H5Pcreate(H5P_DATASET_CREATE);
+    if (chunked) assert_true(H5Pset_chunk(properties, 4, chunk) >= 0);
+    assert_true(H5Ldelete(file, "images", H5P_DEFAULT) >= 0);
+    hid_t set = H5Dcreate2(file, "images", H5T_STD_U8LE, space, H5P_DEFAULT, properties, H5P_DEFAULT);
+    if (chunked) { /* rows 0..19 */
+      static const uint8_t rows[20 * ROW] = {1};
+      hid_t memory = H5Screate_simple(4, (hsize_t[]){20, HEIGHT, WIDTH, CHANNELS}, NULL);
+      H5Sselect_hyperslab(space, H5S_SELECT_SET, (hsize_t[4]){0}, NULL,
+                          (hsize_t[]){20, HEIGHT, WIDTH, CHANNELS}, NULL);
+      assert_true(H5Dwrite(set, H5T_NATIVE_UINT8, memory, space, H5P_DEFAULT, rows) >= 0);
+      H5Sclose(memory);
+    }
+    H5Dclose(set);
+    H5Pclose(properties);
+    H5Sclose(space);
+    H5Fclose(file);
+    REFUSED("train-0.h5", "'images'", chunked ? "2 of 6 chunks were written" : "never written");
+  }
+}
+
 /* A label that the named classes do not have; shards that disagree. */
 static void label_above_the_classes_is_named(void **state) {
   (void)state;
@@ -425,6 +453,7 @@ int main(void) {
       cmocka_unit_test(file_faults_are_named),
       cmocka_unit_test(flipped_byte_is_found),
       cmocka_unit_test(content_faults_are_named),
+      cmocka_unit_test(unwritten_rows_are_named),
       cmocka_unit_test(label_above_the_classes_is_named),
       cmocka_unit_test(check_names_all_faults),
       cmocka_unit_test(failed_write_leaves_nothing),
