@@ -13,7 +13,7 @@ packages_of() {
   case $1 in
     build) echo cmake ninja-build gcc libc6-dev libopenmpi-dev openmpi-bin libhdf5-dev libdnnl-dev libinih-dev \
       libcjson-dev librandom123-dev libxxhash-dev libarchive-dev libjpeg62-turbo-dev libpng-dev ;;
-    test) echo libcmocka-dev python3 python3-h5py python3-numpy xz-utils strace procps ;;
+    test) echo libcmocka-dev python3 python3-h5py python3-numpy xz-utils strace procps slurmctld slurmd slurm-client munge ;;
     lint) echo clang-format clang-tidy cppcheck shellcheck ;;
     cuda) echo g++ ;;
     *) die 2 "no package group '$1'" ;;

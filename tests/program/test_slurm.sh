@@ -1,0 +1,157 @@
+#!/usr/bin/env bash
+# The job scripts through sbatch on a real Slurm of two nodes (tests/slurm): training by srun and by mpirun, a time limit
+# that requeues, scancel, arrays, a node lost in mid-run, wrong launches. Run from the top of the tree by ctest.
+cd "$(dirname "$0")/../.." || exit 1
+# shellcheck source=tests/program/lib.sh
+. tests/program/lib.sh
+# shellcheck source=tests/slurm/cluster.sh
+. tests/slurm/cluster.sh
+reason=$(cluster_reason)
+[ -z "$reason" ] || { echo "skipped: no Slurm can be started here: $reason"; exit 77; }
+# With SLURM_* or OMPI_* variables of an outer job the inner ones would be misled.
+for variable in $(compgen -e | grep -E '^(SLURM|PMI|OMPI_COMM|OMPI_UNIVERSE)'); do unset "$variable"; done
+CONVOY=$(readlink -f "$CONVOY")
+export CONVOY OMP_NUM_THREADS=1
+trap 'cluster_down; rm -rf "$WORK"' EXIT
+chmod 755 "$WORK"
+cluster_up "$WORK/slurm" 2 2 || fail "the cluster did not start"
+gpus=() # the tests compute on the CPU; the GPUs are there to be asked for
+[ "$CLUSTER_GPUS" = 0 ] || gpus=(--gpus-per-node="$CLUSTER_GPUS")
+data=$WORK/data
+set_of "$data" 256 2000 # batch 64: 4 steps an epoch
+cat > "$WORK/base.conf" << END
+backend = cpu
+threads = 1
+data = $data
+batch = 64
+log-every = 1
+deterministic = on
+augment = flip,crop
+END
+
+place=() # words before the options
+# submit NAME SCRIPT SBATCH_OPTION... -- OPTION...: its id in $job, its output in $WORK/NAME.txt.
+submit() {
+  local name=$1 script=$2 words=()
+  shift 2
+  while [ "$1" != -- ]; do
+    words+=("$1")
+    shift
+  done
+  shift
+  job=$(sbatch --parsable --output="$WORK/$name.txt" --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 "${gpus[@]}" \
+    --time=10 "${words[@]}" "jobs/$script" "${place[@]}" --config "$WORK/${conf:-base}.conf" "$@") || fail "$name: sbatch"
+}
+
+# field JOB NAME: of scontrol's description, e.g. JobState.
+field() { scontrol -o show job "$1" | tr ' ' '\n' | sed -n "s/^$2=//p" | head -n 1; }
+ended() { case $(field "$1" JobState) in PENDING | RUNNING | COMPLETING | REQUEUED | "") return 1 ;; esac }
+# ends NAME STATE EXITCODE: waits for $job. EXITCODE is a pattern.
+ends() {
+  cluster_wait 120 ended "$job" || fail "$1: does not end: $(field "$job" JobState)" "$WORK/$1.txt"
+  [[ "$(field "$job" JobState) $(field "$job" ExitCode)" = $2\ $3 ]] ||
+    fail "$1: $(field "$job" JobState) $(field "$job" ExitCode), expected $2 $3" "$WORK/$1.txt"
+}
+has_rows() { [ -f "$1/loss.csv" ] && [ "$(wc -l < "$1/loss.csv")" -gt "$2" ]; }
+same_log() { diff <(no_times "$1/loss.csv") <(no_times "$2/loss.csv") > "$WORK/diff.txt" || fail "$3: loss.csv differs" "$WORK/diff.txt"; }
+
+# ---- train.sbatch: two nodes of two ranks ----
+for launcher in srun mpirun; do
+  CONVOY_LAUNCHER=$launcher submit "train-$launcher" train.sbatch -- --out "$WORK/$launcher" --epochs 2 --eval-every 0
+  ends "train-$launcher" COMPLETED 0:0
+  grep -q '4 ranks on 2 hosts' "$WORK/train-$launcher.txt" || fail "not 4 ranks on 2 hosts" "$WORK/train-$launcher.txt"
+  pass "train.sbatch, $launcher: 4 ranks on 2 nodes"
+done
+same_log "$WORK/srun" "$WORK/mpirun" "srun and mpirun"
+
+# ---- a time limit, in the background of what follows: saved, requeued, finished ----
+# A test of 2000 images after each epoch makes this run slow; the requeued one does without and gets an end.
+sed '$a eval-every = 1\nepochs = 100000' "$WORK/base.conf" > "$WORK/slice.conf"
+conf=slice submit slice preemptible.sbatch --ntasks-per-node=1 --time=1 --signal=B:USR1@30 -- --out "$WORK/slice"
+slice=$job
+
+# ---- wrong launches: named before anything is written ----
+# refused WHAT PATTERN COMMAND...
+refused() {
+  local what=$1 pattern=$2
+  shift 2
+  code=0
+  timeout 60 "$@" "$CONVOY" train --config "$WORK/base.conf" --out "$WORK/refused" > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+  expect 2 "$what"
+  one_error "$what"
+  grep '^error: ' "$WORK/err.txt" | grep -q -- "$pattern" || fail "$what: no '$pattern'" "$WORK/err.txt"
+  [ ! -e "$WORK/refused" ] || fail "$what: something was written"
+  pass "$what: refused"
+}
+refused "plain srun" "srun --mpi=pmix" srun --nodes=2 --ntasks=2
+refused "srun --mpi=none" "srun --mpi=pmix" srun --mpi=none --nodes=2 --ntasks=2
+refused "srun --mpi=pmi2" "srun --mpi=pmix" srun --mpi=pmi2 --nodes=2 --ntasks=2
+refused "plain srun of one task" "srun --mpi=pmix" srun --ntasks=1
+
+# ---- no launcher in a batch script: one rank, with a warning ----
+job=$(sbatch --parsable --output="$WORK/alone.txt" --nodes=1 --ntasks=2 --wrap \
+  "$CONVOY train --config $WORK/base.conf --out $WORK/alone --steps 2 --eval-every 0 --epochs 1")
+ends alone COMPLETED 0:0
+grep -q 'warning: .*2 tasks.*no launcher' "$WORK/alone.txt" || fail "no launcher: no warning" "$WORK/alone.txt"
+pass "no launcher: warned"
+
+# ---- scaling.sbatch: an array over numbers of ranks ----
+place=("$WORK/scaling")
+submit scaling scaling.sbatch --nodes=1 --array=1,2 -- --epochs 2
+place=()
+for index in 1 2; do
+  job=${job%%_*}_$index
+  ends scaling COMPLETED 0:0
+done
+awk -F, 'FNR == 1 { if ($0 != "ranks,nodes,images_per_s,least,most") exit 1; next }
+  !($1 == FNR - 1 && $2 == 1 && $4 > 0 && $3 >= $4 && $5 >= $3) { bad = 1 }
+  END { exit bad || FNR != 3 }' "$WORK/scaling/scaling.csv" || fail "scaling.csv" "$WORK/scaling/scaling.csv" "$WORK/scaling.txt"
+pass "scaling.sbatch: $(tail -n +2 "$WORK/scaling/scaling.csv" | tr '\n' ' ')"
+
+# ---- scancel stays ----
+submit cancel preemptible.sbatch --ntasks-per-node=1 -- --out "$WORK/cancel" --epochs 100000 --eval-every 0
+cancel=$job
+cluster_wait 60 has_rows "$WORK/cancel" 3 || fail "no rows" "$WORK/cancel.txt"
+scancel "$cancel"
+ends cancel CANCELLED '*'
+grep -q 'stopped by a signal' "$WORK/cancel.txt" || fail "scancel: no last checkpoint" "$WORK/cancel.txt"
+
+# ---- ... of the time limit ----
+requeued() { [ "$(field "$slice" Restarts)" -gt 0 ]; }
+cluster_wait 90 requeued || fail "not requeued" "$WORK/slice.txt"
+stopped=$(tail -n 1 "$WORK/slice/loss.csv" | cut -d, -f1)
+steps=$((stopped + 8))
+sed '$a eval-every = 0\nepochs = 100000' "$WORK/base.conf" > "$WORK/whole.conf"
+echo "steps = $steps" >> "$WORK/whole.conf"
+cp "$WORK/whole.conf" "$WORK/slice.conf"
+conf=whole submit whole train.sbatch --ntasks-per-node=1 -- --out "$WORK/whole"
+ends whole COMPLETED 0:0
+job=$slice
+ends slice COMPLETED 0:0
+[ "$(wc -l < "$WORK/slice/loss.csv")" = $((steps + 1)) ] || fail "not $steps rows" "$WORK/slice/loss.csv" "$WORK/slice.txt"
+same_log "$WORK/whole" "$WORK/slice" "requeued"
+grep -q 'goes back into the queue' "$WORK/slice.txt" || fail "the script did not requeue" "$WORK/slice.txt"
+pass "preemptible.sbatch: stopped at step $stopped for the time limit, requeued, $steps steps as without"
+[ "$(field "$cancel" JobState) $(field "$cancel" Restarts)" = "CANCELLED 0" ] || fail "scancel was undone" "$WORK/cancel.txt"
+pass "preemptible.sbatch: scancel stays"
+
+# ---- a node lost in mid-run ----
+lanes=(--lanes 4 --epochs 30 --checkpoint-every 2 --eval-every 0)
+"$CONVOY" train --config "$WORK/base.conf" --out "$WORK/lanes" "${lanes[@]}" > "$WORK/lanes.txt" 2>&1 || fail "lanes" "$WORK/lanes.txt"
+# lost NAME COMMAND...: which takes n2 away.
+lost() {
+  local name=$1 begin=$SECONDS
+  shift
+  submit "$name" elastic.sbatch -- --out "$WORK/$name" --comm-timeout 20 "${lanes[@]}"
+  cluster_wait 60 has_rows "$WORK/$name" 6 || fail "no rows" "$WORK/$name.txt"
+  [ "$(field "$job" BatchHost)" = n1 ] || fail "the script is not on n1"
+  "$@"
+  ends "$name" COMPLETED 0:0
+  grep -q '2 ranks on 1 of 2 nodes: n1' "$WORK/$name.txt" || fail "$name: not on one node" "$WORK/$name.txt"
+  same_log "$WORK/lanes" "$WORK/$name" "$name"
+  pass "elastic.sbatch: $name, done on the other node after $((SECONDS - begin)) s, the same losses"
+}
+lost "node-crashed" cluster_crash n2
+cluster_start n2
+cluster_wait 30 cluster_all_idle || fail "n2 does not come back"
+lost "node-down" scontrol update nodename=n2 state=down reason=test
