@@ -56,7 +56,8 @@ static void print_data(const struct train *train) {
 static void print_model(const struct train *train) {
   const struct graph *graph = train->session.graph;
   int fused = 0;
-  for (int i = 0; i < graph->node_count; i++) fused += graph->node[i].desc.kind == OP_CONV_BN;
+  for (int i = 0; i < graph->node_count; i++)
+    fused += graph->node[i].desc.kind == OP_CONV_BN || graph->node[i].desc.kind == OP_CONV_POOL;
   char text[512];
   net_describe(train->session.net, text, sizeof text);
   log_info("model: %s, %d ops, %d of them fused", train->options.model, graph->node_count, fused);

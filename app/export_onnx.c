@@ -190,6 +190,7 @@ static const char *operator_of(const struct graph_node *node) {
     return "Gemm";
   case OP_SOFTMAX_XENT:
   case OP_CONV_BN:
+  case OP_CONV_POOL:
   case OP_COUNT:
     break;
   }

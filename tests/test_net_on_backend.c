@@ -110,15 +110,15 @@ static float *read_region(struct fixture *f, enum net_region region) {
   return host;
 }
 
-static void fusion_changes_nothing(void **state) {
-  (void)state;
+/* Training a model plain and fused, which makes `count` nodes of that kind, gives the same losses. */
+static void assert_fusion(const char *model, enum op_kind kind, int count) {
   double loss[2][STEPS];
   for (int fuse = 0; fuse < 2; fuse++) {
     struct fixture f = {0};
-    open_net(&f, "resnet20", fuse, OPTIMIZER_SGD);
+    open_net(&f, model, fuse, OPTIMIZER_SGD);
     int fused = 0;
-    for (int i = 0; i < f.graph->node_count; i++) fused += f.graph->node[i].desc.kind == OP_CONV_BN;
-    assert_int_equal(fused, fuse ? 21 : 0);
+    for (int i = 0; i < f.graph->node_count; i++) fused += f.graph->node[i].desc.kind == kind;
+    assert_int_equal(fused, fuse ? count : 0);
     train(&f, 0, 8, STEPS, STEPS, loss[fuse]);
     close_net(&f);
   }
@@ -126,6 +126,12 @@ static void fusion_changes_nothing(void **state) {
     printf("step %d: plain %.7f fused %.7f\n", s, loss[0][s], loss[1][s]);
     assert_true(__builtin_fabs(loss[0][s] - loss[1][s]) <= 2e-5 * __builtin_fabs(loss[0][s]));
   }
+}
+
+static void fusion_changes_nothing(void **state) {
+  (void)state;
+  assert_fusion("resnet20", OP_CONV_BN, 21);
+  assert_fusion("simplecnn", OP_CONV_POOL, 1);
 }
 
 /* A table that counts allocations, in front of the backend's. */

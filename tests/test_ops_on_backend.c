@@ -44,8 +44,8 @@ struct tolerance {
 static struct tolerance tolerance(const struct job *job, enum trial_role role, enum dtype dtype) {
   static const struct tolerance exact = {0, 0}, fp32 = {1e-5, 5e-5}, tf32 = {2e-3, 1e-2}, bf16 = {1e-2, 3e-2};
   enum op_kind kind = job->kind;
-  bool product = kind == OP_CONV2D || kind == OP_LINEAR || kind == OP_CONV_BN;
-  if (dtype == DTYPE_U8 || (kind == OP_MAXPOOL && role == TRIAL_OUT)) return exact;
+  bool product = kind == OP_CONV2D || kind == OP_LINEAR || kind == OP_CONV_BN || kind == OP_CONV_POOL;
+  if ((dtype == DTYPE_U8 && !product) || (kind == OP_MAXPOOL && role == TRIAL_OUT)) return exact;
   if (job->bench->precision == PRECISION_TF32 && product) return tf32;
   if (dtype == DTYPE_BF16 || (job->bench->precision == PRECISION_BF16 && product)) return bf16;
   return fp32;

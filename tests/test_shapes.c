@@ -61,6 +61,25 @@ static void fused_signature(void **state) {
   assert_true(s.keeps_in[0] && !s.keeps_in[1] && !s.keeps_out);
 }
 
+static void pooled_signature(void **state) {
+  (void)state;
+  struct op_signature s;
+  struct op_desc desc = {
+      .kind = OP_CONV_POOL, .training = true, .in_count = 1, .in = {tensor_4d(DTYPE_BF16, 2, 9, 8, 3)}};
+  desc.attr.conv_pool = (struct conv_pool_attr){{16, 3, 3, 1, 0, true}, ACTIVATION_RELU, {2, 2}};
+  assert_int_equal(op_infer(&desc, &s), STATUS_OK);
+  assert_shape(&s.out, "2x3x3x16 bf16");
+  assert_int_equal(s.param_count, 2);
+  assert_shape(&s.param[0].tensor, "16x3x3x3 bf16");
+  assert_shape(&s.param[1].tensor, "16 fp32");
+  assert_int_equal(s.saved_count, 1);
+  assert_int_equal(s.saved[0].dtype, DTYPE_U8);
+  assert_true(s.keeps_in[0] && s.keeps_out);
+  desc.attr.conv_pool.activation = ACTIVATION_NONE;
+  assert_int_equal(op_infer(&desc, &s), STATUS_OK);
+  assert_true(s.keeps_in[0] && !s.keeps_out);
+}
+
 static void windows(void **state) {
   (void)state;
   assert_int_equal(op_window(32, 3, 1, 1), 32);
@@ -131,12 +150,16 @@ static void what_does_not_fit_is_refused(void **state) {
   refused(&fused, "2x4x4x5 fp32, expected 2x4x4x8 fp32");
   fused.attr.conv_bn.conv.bias = true;
   refused(&fused, "bias");
+  struct op_desc pooled = {.kind = OP_CONV_POOL, .in_count = 1, .in = {image}};
+  pooled.attr.conv_pool = (struct conv_pool_attr){{8, 3, 3, 1, 1, true}, ACTIVATION_GELU, {2, 2}};
+  refused(&pooled, "gelu");
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(evaluation_keeps_nothing),
       cmocka_unit_test(fused_signature),
+      cmocka_unit_test(pooled_signature),
       cmocka_unit_test(windows),
       cmocka_unit_test(what_does_not_fit_is_refused),
   };

@@ -56,7 +56,8 @@ int graph_linear(struct graph *graph, const char *name, int in, int outputs);
 enum status graph_finish(struct graph *graph, int logits);
 
 /* Replaces each convolution + batchnorm [+ add] [+ activation] whose inner values have no other reader by one
- * conv_bn node. Parameter names and values' meaning do not change. */
+ * conv_bn node, and each convolution [+ relu] + maxpool by one conv_pool node. Parameter names and values'
+ * meaning do not change. */
 enum status graph_fuse(struct graph *graph);
 
 /* The shape of a value for a batch of 1, fp32. */

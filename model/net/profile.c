@@ -97,9 +97,16 @@ static double bytes_of(const struct tensor *tensor) {
 /* A product's operations, one pass of it. */
 static double product_operations(const struct plan_node *node) {
   const struct op_signature *signature = &node->signature;
-  if (node->desc.kind != OP_CONV2D && node->desc.kind != OP_CONV_BN && node->desc.kind != OP_LINEAR) return 0;
+  enum op_kind kind = node->desc.kind;
+  if (kind != OP_CONV2D && kind != OP_CONV_BN && kind != OP_CONV_POOL && kind != OP_LINEAR) return 0;
   const struct tensor *weight = &signature->param[0].tensor;
   double rows = (double)tensor_count(&signature->out) / (double)weight->dim[0];
+  if (kind == OP_CONV_POOL) { /* out is smaller than the convolution's */
+    const struct conv2d_attr *conv = &node->desc.attr.conv_pool.conv;
+    const int64_t *in = node->desc.in[0].dim;
+    rows = (double)(in[0] * op_window(in[1], conv->kernel_h, conv->stride, conv->pad) *
+                    op_window(in[2], conv->kernel_w, conv->stride, conv->pad));
+  }
   return 2 * rows * (double)tensor_count(weight);
 }
 

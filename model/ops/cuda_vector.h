@@ -77,6 +77,18 @@ template <int A> __device__ __forceinline__ float slope(float x) {
   return 1.0f;
 }
 
+/* Ends a block's part of a sum: true, in all its threads, in the last of `count` blocks that share the ticket,
+ * which then sees what the others wrote before. */
+__device__ __forceinline__ bool last_of(uint32_t *ticket, unsigned count) {
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) last = atomicInc(ticket, count - 1) == count - 1;
+  __syncthreads();
+  if (last) __threadfence();
+  return last;
+}
+
 static inline bool aligned16(const void *p) {
   return ((uintptr_t)p & 15) == 0;
 }

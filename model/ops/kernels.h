@@ -108,6 +108,37 @@ int kernel_avgpool(struct CUstream_st *stream, const struct pool_args *args, con
 int kernel_avgpool_backward(struct CUstream_st *stream, const struct pool_args *args, const void *d_out,
                             void *d_in, bool add);
 
+/* ---- convolution + bias + relu + maxpool of filters with few taps (conv_pool.cu) ---- */
+
+struct conv_pool_args {
+  enum dtype dtype;
+  int64_t n;
+  int h, w, c, out_h, out_w; /* in (n,h,w,c); out (n,out_h,out_w,filters) */
+  int filters, kernel_h, kernel_w, stride, pad;
+  int pool, pool_stride;
+  bool relu;
+  const void *in, *weight; /* weight (filters,kernel_h,kernel_w,c) */
+  const float *bias;       /* filters; NULL: none */
+  void *out;               /* backward reads it for relu */
+  uint8_t *place;          /* out's shape, as kernel_maxpool's index; NULL: not wanted */
+  /* backward */
+  const void *d_out;
+  float *d_weight, *d_bias; /* d_bias NULL: none */
+  void *d_in;               /* added to if d_in_add */
+  bool d_in_add;
+  float *workspace; /* kernel_conv_pool_workspace */
+  uint32_t *tickets;
+};
+
+/* Are there kernels for this shape? */
+bool kernel_conv_pool_fits(const struct conv_pool_args *args);
+size_t kernel_conv_pool_workspace(const struct conv_pool_args *args); /* floats */
+int kernel_conv_pool(struct CUstream_st *stream, const struct conv_pool_args *args);
+/* d_weight and d_bias. */
+int kernel_conv_pool_backward_filter(struct CUstream_st *stream, const struct conv_pool_args *args);
+/* d_in: simple, not fast; a first layer does not want it. */
+int kernel_conv_pool_backward_data(struct CUstream_st *stream, const struct conv_pool_args *args);
+
 /* ---- loss (loss.cu) ---- */
 
 /* Floats of workspace of kernel_softmax_xent. */

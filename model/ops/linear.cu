@@ -8,29 +8,29 @@ extern "C" {
 }
 
 enum {
-  MOST = KERNEL_LINEAR_OUTPUTS,
-  THREADS = 128,
-  ROWS = 4,     /* forward: rows a block makes */
-  COLUMNS = 2,  /* backward: neighbouring inputs a thread owns */
-  STAGED = 32,  /* backward: rows of d_out held at once */
-  BLOCKS = 264, /* aimed at */
+  THREADS = 256, /* forward */
+  ROWS = 4,      /* forward: rows a block makes */
+  PARTS = 8,     /* forward: lanes of a warp that hold different sums once they are halved three times */
+  COLUMNS = 128, /* backward: threads, one for each input */
+  STAGED = 32,   /* backward: rows of d_out held at once */
+  BLOCKS = 264,  /* aimed at */
   MOST_SPLITS = 16,
   MOST_TICKETS = 4096,
 };
 
 static int forward_splits(const struct linear_args *args) {
   int64_t groups = ceil_div(args->rows, ROWS), splits = BLOCKS / groups,
-          most = ceil_div(args->inputs, THREADS * 4);
+          most = ceil_div(args->inputs, THREADS * 2);
   if (splits > most) splits = most;
   if (splits > MOST_SPLITS) splits = MOST_SPLITS;
   return splits < 1 || groups > MOST_TICKETS ? 1 : (int)splits;
 }
 
 static int backward_splits(const struct linear_args *args) {
-  int64_t groups = ceil_div(args->inputs, THREADS * COLUMNS), splits = BLOCKS / groups;
+  int64_t groups = ceil_div(args->inputs, COLUMNS), splits = BLOCKS / groups;
   if (splits > ceil_div(args->rows, 8)) splits = ceil_div(args->rows, 8);
   if (splits > MOST_SPLITS) splits = MOST_SPLITS;
-  return splits < 1 || groups > MOST_TICKETS / COLUMNS ? 1 : (int)splits;
+  return splits < 1 || groups > MOST_TICKETS ? 1 : (int)splits;
 }
 
 size_t kernel_linear_workspace(const struct linear_args *args) {
@@ -39,185 +39,192 @@ size_t kernel_linear_workspace(const struct linear_args *args) {
   return forward > backward ? forward : backward;
 }
 
+/* Calls body(O): the least number of outputs that is compiled and not below `outputs`. Loads of the outputs
+ * too many read the last one again. */
+template <typename F> static int with_outputs(int64_t outputs, F body) {
+  if (outputs <= 4) return body(number<4>());
+  if (outputs <= 10) return body(number<10>());
+  if (outputs <= KERNEL_LINEAR_OUTPUTS) return body(number<KERNEL_LINEAR_OUTPUTS>());
+  return (int)cudaErrorInvalidValue;
+}
+
+/* One step of a sum over a warp: each lane gives half of its N values to the lane `distance` away and adds
+ * what it gets to the other half, which is left in value[0 .. N/2). */
+template <int N> __device__ __forceinline__ void halve(float *value, int distance) {
+  const bool upper = threadIdx.x & distance;
+#pragma unroll
+  for (int i = 0; i < N / 2; i++) {
+    const float given = upper ? value[i] : value[i + N / 2], kept = upper ? value[i + N / 2] : value[i];
+    value[i] = kept + __shfl_xor_sync(0xffffffffu, given, distance);
+  }
+}
+
 /* Block (group, split): ROWS rows, a part of the inputs. */
-template <typename T, int V>
+template <typename T, int V, int O>
 __global__ void __launch_bounds__(THREADS)
     linear_forward(const __grid_constant__ struct linear_args args, const T *in, const T *weight,
                    const float *bias, T *out, float *partial, uint32_t *tickets) {
-  __shared__ float warp_part[THREADS / 32][ROWS * MOST];
-  __shared__ bool last;
+  constexpr int SUMS = ROWS * O, LEFT = SUMS / PARTS;
+  __shared__ float warp_part[THREADS / 32][SUMS];
   const int outputs = (int)args.outputs, splits = (int)gridDim.y;
   const int64_t first = (int64_t)blockIdx.x * ROWS;
   const int64_t packs = args.inputs / V, each = (packs + splits - 1) / splits;
   const int64_t begin = (int64_t)blockIdx.y * each, end = begin + each < packs ? begin + each : packs;
-  float sum[ROWS][MOST] = {};
+  float sum[SUMS] = {};
   for (int64_t p = begin + threadIdx.x; p < end; p += THREADS) {
-    float x[ROWS][V];
+    float x[ROWS][V], w[O][V];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      const int64_t row = first + r < args.rows ? first + r : args.rows - 1;
+      load<T, V>(in + row * args.inputs + p * V, x[r]);
+    }
+#pragma unroll
+    for (int o = 0; o < O; o++)
+      load<T, V>(weight + (o < outputs ? o : outputs - 1) * args.inputs + p * V, w[o]);
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
-      if (first + r < args.rows)
-        load<T, V>(in + (first + r) * args.inputs + p * V, x[r]);
-      else
 #pragma unroll
-        for (int i = 0; i < V; i++) x[r][i] = 0;
+      for (int o = 0; o < O; o++)
 #pragma unroll
-    for (int o = 0; o < MOST; o++)
-      if (o < outputs) {
-        float w[V];
-        load<T, V>(weight + o * args.inputs + p * V, w);
-#pragma unroll
-        for (int r = 0; r < ROWS; r++)
-#pragma unroll
-          for (int i = 0; i < V; i++) sum[r][o] = fmaf(x[r][i], w[i], sum[r][o]);
-      }
+        for (int i = 0; i < V; i++) sum[r * O + o] = fmaf(x[r][i], w[o][i], sum[r * O + o]);
   }
+  halve<SUMS>(sum, 16);
+  halve<SUMS / 2>(sum, 8);
+  halve<SUMS / 4>(sum, 4);
+  const int lane = (int)threadIdx.x % 32;
+  const int at = (lane & 16 ? SUMS / 2 : 0) + (lane & 8 ? SUMS / 4 : 0) + (lane & 4 ? SUMS / 8 : 0);
 #pragma unroll
-  for (int r = 0; r < ROWS; r++)
-#pragma unroll
-    for (int o = 0; o < MOST; o++)
-      if (o < outputs) {
-        float value = sum[r][o];
-#pragma unroll
-        for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
-        if (threadIdx.x % 32 == 0) warp_part[threadIdx.x / 32][r * MOST + o] = value;
-      }
+  for (int i = 0; i < LEFT; i++) {
+    sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], 2);
+    sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], 1);
+    if (lane % 4 == 0) warp_part[threadIdx.x / 32][at + i] = sum[i];
+  }
   __syncthreads();
-  const int r = (int)threadIdx.x / MOST, o = (int)threadIdx.x % MOST; /* THREADS >= ROWS * MOST */
+  const int r = (int)threadIdx.x / O, o = (int)threadIdx.x % O; /* THREADS >= SUMS */
   const bool mine = r < ROWS && o < outputs && first + r < args.rows;
   float value = 0;
   if (mine)
 #pragma unroll
-    for (int w = 0; w < THREADS / 32; w++) value += warp_part[w][r * MOST + o];
+    for (int w = 0; w < THREADS / 32; w++) value += warp_part[w][threadIdx.x];
   if (splits > 1) {
-    float *all = partial + (size_t)blockIdx.x * splits * (ROWS * outputs);
-    if (mine) all[(size_t)blockIdx.y * (ROWS * outputs) + r * outputs + o] = value;
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0)
-      last = atomicInc(&tickets[blockIdx.x], (unsigned)splits - 1) == (unsigned)splits - 1;
-    __syncthreads();
-    if (!last) return;
-    __threadfence();
+    float *all = partial + (size_t)blockIdx.x * splits * SUMS + threadIdx.x;
+    if (mine) all[(size_t)blockIdx.y * SUMS] = value;
+    if (!last_of(&tickets[blockIdx.x], (unsigned)splits)) return;
     value = 0;
     if (mine)
-      for (int s = 0; s < splits; s++) value += __ldcg(&all[(size_t)s * (ROWS * outputs) + r * outputs + o]);
+#pragma unroll 8
+      for (int s = 0; s < splits; s++) value += __ldcg(&all[(size_t)s * SUMS]);
   }
   if (mine) out[(first + r) * outputs + o] = from_float<T>(value + bias[o]);
+}
+
+template <typename T, int V>
+static int launch_forward(cudaStream_t stream, const struct linear_args *args, const T *in, const T *weight,
+                          const float *bias, T *out, float *workspace, uint32_t *tickets) {
+  const dim3 grid((unsigned)ceil_div(args->rows, ROWS), (unsigned)forward_splits(args));
+  return with_outputs(args->outputs, [&](auto outputs) {
+    constexpr int O = decltype(outputs)::value;
+    linear_forward<T, V, O><<<grid, THREADS, 0, stream>>>(*args, in, weight, bias, out, workspace, tickets);
+    return (int)cudaGetLastError();
+  });
 }
 
 int kernel_linear(cudaStream_t stream, const struct linear_args *args, const void *in, const void *weight,
                   const float *bias, void *out, float *workspace, uint32_t *tickets) {
   return with_type(args->dtype, [&](auto type) {
     typedef typename decltype(type)::type T;
-    dim3 grid((unsigned)ceil_div(args->rows, ROWS), (unsigned)forward_splits(args));
-    if (args->inputs % 4 == 0 && aligned16(in) && aligned16(weight))
-      linear_forward<T, 4><<<grid, THREADS, 0, stream>>>(*args, (const T *)in, (const T *)weight, bias,
-                                                         (T *)out, workspace, tickets);
-    else
-      linear_forward<T, 1><<<grid, THREADS, 0, stream>>>(*args, (const T *)in, (const T *)weight, bias,
-                                                         (T *)out, workspace, tickets);
-    return (int)cudaGetLastError();
+    const bool fits = args->inputs % 4 == 0 && aligned16(in) && aligned16(weight);
+    return (fits ? launch_forward<T, 4> : launch_forward<T, 1>)(stream, args, (const T *)in,
+                                                                (const T *)weight, bias, (T *)out, workspace,
+                                                                tickets);
   });
 }
 
-/* Block (columns, split): d_in and a part of d_weight for its columns and its share of the rows. The blocks
- * one past the last columns make d_bias. V: columns a thread owns. */
-template <typename T, int V>
-__global__ void __launch_bounds__(THREADS)
-    linear_backward(const __grid_constant__ struct linear_args args, const T *in, const T *weight,
-                    const T *d_out, T *d_in, bool add, float *d_weight, float *d_bias, float *partial,
-                    uint32_t *tickets) {
-  __shared__ float d[STAGED][MOST];
-  __shared__ bool last;
-  const int outputs = (int)args.outputs, splits = (int)gridDim.y, groups = (int)gridDim.x - 1;
-  if ((int)blockIdx.x == groups) { /* d_bias: a warp an output, lanes over the rows */
-    if (blockIdx.y > 0) return;
-    for (int o = (int)threadIdx.x / 32; o < outputs; o += THREADS / 32) {
-      float sum = 0;
-      for (int64_t n = threadIdx.x % 32; n < args.rows; n += 32) sum += to_float(d_out[n * outputs + o]);
+/* Sums of d_out's columns: a warp an output, lanes over the rows. */
+template <typename T>
+__device__ void bias_gradient(const struct linear_args &args, const T *d_out, float *d_bias) {
+  const int outputs = (int)args.outputs;
+  for (int o = (int)threadIdx.x / 32; o < outputs; o += COLUMNS / 32) {
+    float sum = 0;
+#pragma unroll 4
+    for (int64_t n = threadIdx.x % 32; n < args.rows; n += 32) sum += to_float(d_out[n * outputs + o]);
 #pragma unroll
-      for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-      if (threadIdx.x % 32 == 0) d_bias[o] = sum;
-    }
+    for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+    if (threadIdx.x % 32 == 0) d_bias[o] = sum;
+  }
+}
+
+/* Block (columns, split): d_in and a part of d_weight for its columns and its share of the rows. The blocks
+ * one past the last columns make d_bias. */
+template <typename T, int O>
+__global__ void __launch_bounds__(COLUMNS)
+    linear_backward(const __grid_constant__ struct linear_args args, const T *__restrict__ in,
+                    const T *weight, const T *d_out, T *__restrict__ d_in, bool add, float *d_weight,
+                    float *d_bias, float *partial, uint32_t *tickets) {
+  __shared__ float d[STAGED][O];
+  const int outputs = (int)args.outputs, splits = (int)gridDim.y, groups = (int)gridDim.x - 1;
+  if ((int)blockIdx.x == groups) {
+    if (blockIdx.y == 0) bias_gradient<T>(args, d_out, d_bias);
     return;
   }
-  const int64_t column = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V;
+  const int64_t column = (int64_t)blockIdx.x * COLUMNS + threadIdx.x;
   const bool active = column < args.inputs;
+  const int64_t place = active ? column : args.inputs - 1; /* reads */
   const int64_t each = (args.rows + splits - 1) / splits, begin = (int64_t)blockIdx.y * each;
   const int64_t end = begin + each < args.rows ? begin + each : args.rows;
-  float w[MOST][V], sum[MOST][V] = {};
+  float w[O], sum[O] = {};
 #pragma unroll
-  for (int o = 0; o < MOST; o++) {
-#pragma unroll
-    for (int i = 0; i < V; i++) w[o][i] = 0;
-    if (active && o < outputs) load<T, V>(weight + o * args.inputs + column, w[o]);
-  }
+  for (int o = 0; o < O; o++) w[o] = o < outputs ? to_float(weight[o * args.inputs + place]) : 0.0f;
   for (int64_t n0 = begin; n0 < end; n0 += STAGED) {
     const int rows = (int)(end - n0 < STAGED ? end - n0 : STAGED);
     __syncthreads();
-    for (int i = (int)threadIdx.x; i < STAGED * MOST; i += THREADS) {
-      const int r = i / MOST, o = i % MOST;
+    for (int i = (int)threadIdx.x; i < STAGED * O; i += COLUMNS) {
+      const int r = i / O, o = i % O;
       d[r][o] = r < rows && o < outputs ? to_float(d_out[(n0 + r) * outputs + o]) : 0.0f;
     }
     __syncthreads();
-    if (!active) continue;
-#pragma unroll 4
+#pragma unroll 16
     for (int r = 0; r < rows; r++) {
-      float x[V], back[V] = {};
-      load<T, V>(in + (n0 + r) * args.inputs + column, x);
+      const float x = to_float(in[(n0 + r) * args.inputs + place]);
+      float back[1] = {0};
 #pragma unroll
-      for (int o = 0; o < MOST; o++)
-        if (o < outputs) {
-#pragma unroll
-          for (int i = 0; i < V; i++) {
-            sum[o][i] = fmaf(d[r][o], x[i], sum[o][i]);
-            back[i] = fmaf(d[r][o], w[o][i], back[i]);
-          }
-        }
-      if (d_in) put<T, V>(d_in + (n0 + r) * args.inputs + column, back, add);
+      for (int o = 0; o < O; o++) {
+        sum[o] = fmaf(d[r][o], x, sum[o]);
+        back[0] = fmaf(d[r][o], w[o], back[0]);
+      }
+      if (d_in && active) put<T, 1>(d_in + (n0 + r) * args.inputs + column, back, add);
     }
   }
   const int64_t whole = args.outputs * args.inputs;
   float *target = splits > 1 ? partial + (size_t)blockIdx.y * whole : d_weight;
 #pragma unroll
-  for (int o = 0; o < MOST; o++)
-    if (active && o < outputs) store<float, V>(target + o * args.inputs + column, sum[o]);
-  if (splits == 1) return;
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) last = atomicInc(&tickets[blockIdx.x], (unsigned)splits - 1) == (unsigned)splits - 1;
-  __syncthreads();
-  if (!last || !active) return;
-  __threadfence();
-  for (int o = 0; o < outputs; o++) {
-    float total[V] = {};
-#pragma unroll 8
-    for (int s = 0; s < splits; s++)
+  for (int o = 0; o < O; o++)
+    if (active && o < outputs) target[o * args.inputs + column] = sum[o];
+  if (splits == 1 || !last_of(&tickets[blockIdx.x], (unsigned)splits) || !active) return;
+  float total[O] = {};
+#pragma unroll 4
+  for (int s = 0; s < splits; s++)
 #pragma unroll
-      for (int i = 0; i < V; i++)
-        total[i] += __ldcg(&partial[(size_t)s * whole + o * args.inputs + column + i]);
-    store<float, V>(d_weight + o * args.inputs + column, total);
-  }
+    for (int o = 0; o < O; o++)
+      total[o] += __ldcg(&partial[(size_t)s * whole + (o < outputs ? o : 0) * args.inputs + column]);
+#pragma unroll
+  for (int o = 0; o < O; o++)
+    if (o < outputs) d_weight[o * args.inputs + column] = total[o];
 }
 
 int kernel_linear_backward(cudaStream_t stream, const struct linear_args *args, const void *in,
                            const void *weight, const void *d_out, void *d_in, bool add, float *d_weight,
                            float *d_bias, float *workspace, uint32_t *tickets) {
+  const dim3 grid((unsigned)ceil_div(args->inputs, COLUMNS) + 1, (unsigned)backward_splits(args));
   return with_type(args->dtype, [&](auto type) {
-    typedef typename decltype(type)::type T;
-    bool fits = args->inputs % COLUMNS == 0 && aligned16(in) && aligned16(weight) && aligned16(d_in) &&
-                aligned16(d_weight);
-    dim3 grid((unsigned)ceil_div(args->inputs, THREADS * (fits ? COLUMNS : 1)) + 1,
-              (unsigned)backward_splits(args));
-    if (fits)
-      linear_backward<T, COLUMNS><<<grid, THREADS, 0, stream>>>(*args, (const T *)in, (const T *)weight,
-                                                                (const T *)d_out, (T *)d_in, add, d_weight,
-                                                                d_bias, workspace, tickets);
-    else
-      linear_backward<T, 1><<<grid, THREADS, 0, stream>>>(*args, (const T *)in, (const T *)weight,
+    return with_outputs(args->outputs, [&](auto outputs) {
+      typedef typename decltype(type)::type T;
+      constexpr int O = decltype(outputs)::value;
+      linear_backward<T, O><<<grid, COLUMNS, 0, stream>>>(*args, (const T *)in, (const T *)weight,
                                                           (const T *)d_out, (T *)d_in, add, d_weight, d_bias,
                                                           workspace, tickets);
-    return (int)cudaGetLastError();
+      return (int)cudaGetLastError();
+    });
   });
 }
 

@@ -75,6 +75,14 @@ struct conv_bn_attr {
   enum activation activation;
 };
 
+/* maxpool(activation(conv2d(in[0]))): what graph_fuse makes of that chain. The activation is none or relu, which
+ * keep the order of values: the pooled value is activation(the window's largest). */
+struct conv_pool_attr {
+  struct conv2d_attr conv;
+  enum activation activation;
+  struct maxpool_attr maxpool;
+};
+
 struct op_desc {
   enum op_kind kind;
   bool training; /* false: forward only, running statistics, nothing saved */
@@ -88,6 +96,7 @@ struct op_desc {
     struct linear_attr linear;
     struct softmax_xent_attr softmax_xent;
     struct conv_bn_attr conv_bn;
+    struct conv_pool_attr conv_pool;
   } attr;
 };
 
@@ -125,7 +134,9 @@ struct op_signature {
  * softmax_xent  out is float[2]                           log-sum-exp of each row (N)               in[0], in[1]
  * conv_bn       conv's weight, batchnorm's weight, bias   conv's out, mean (K), 1/sqrt(.) (K)       in[0], relu out,
  *                                                                                                   gelu and silu in[1]
- * Weights of conv2d, linear and conv_bn have the compute type (in[0]'s) and are decayed; all other parameters,
+ * conv_pool     conv2d's                                  uint8, out's shape: the largest's place   in[0], relu out
+ *                                                         in its window before the activation
+ * Weights of conv2d, linear, conv_bn and conv_pool have the compute type (in[0]'s) and are decayed; all other parameters,
  * means and factors are fp32. linear reads an N,H,W,C input as N rows in H,W,C order. Without training nothing is
  * saved or kept. */
 enum status op_infer(const struct op_desc *desc, struct op_signature *signature);

@@ -171,6 +171,37 @@ static const struct op_case conv_bn_cases[] = {
     RESIDUAL(3, 8, 8, 64, 64, 3, 1, 1, 8, 8, RELU),
 };
 
+/* input; filters, kernel (square), stride, pad, bias; activation; window and its stride */
+#define POOLED(n, h, w, c, k, r, stride, pad, bias, name, window, step)                                      \
+  {                                                                                                          \
+    .desc = {                                                                                                \
+      .in_count = 1,                                                                                         \
+      .in = {T4(n, h, w, c)},                                                                                \
+      .attr.conv_pool = {{k, r, r, stride, pad, bias}, ACTIVATION_##name, {window, step}}                    \
+    }                                                                                                        \
+  }
+
+static const struct op_case conv_pool_cases[] = {
+    POOLED(2, 7, 9, 3, 4, 3, 1, 0, true, RELU, 2, 2),
+    POOLED(1, 6, 5, 3, 5, 3, 1, 1, false, RELU, 2, 2),
+    POOLED(3, 7, 7, 1, 33, 3, 1, 1, true, NONE, 3, 2),
+    POOLED(2, 9, 8, 3, 6, 3, 1, 1, true, RELU, 3, 3),
+    POOLED(2, 9, 8, 3, 40, 3, 1, 2, true, NONE, 2, 1),
+    POOLED(1, 8, 8, 1, 6, 5, 1, 0, true, RELU, 2, 2),
+    POOLED(2, 9, 9, 3, 8, 3, 2, 1, true, RELU, 2, 2),
+    POOLED(2, 6, 6, 5, 7, 3, 1, 1, true, RELU, 2, 2),
+    POOLED(2, 8, 8, 3, 4, 7, 2, 3, false, RELU, 3, 2),
+    POOLED(3, 8, 8, 16, 16, 3, 1, 1, true, NONE, 2, 2),
+    POOLED(4, 32, 32, 3, 32, 3, 1, 0, true, RELU, 2, 2),  /* simplecnn */
+    POOLED(17, 32, 32, 3, 32, 3, 1, 0, true, RELU, 2, 2), /* in many bands */
+    POOLED(2, 28, 28, 1, 32, 5, 1, 2, true, RELU, 2, 2),
+    POOLED(1, 96, 64, 3, 64, 3, 1, 1, true, RELU, 3, 2),
+    {.desc = {.in_count = 1, /* of zeros: all are equal */
+              .in = {T4(2, 8, 8, 3)},
+              .attr.conv_pool = {{8, 3, 3, 1, 1, true}, ACTIVATION_RELU, {2, 2}}},
+     .levels = 1},
+};
+
 struct op_cases op_cases(enum op_kind kind) {
   static const struct op_cases table[] = {
 #define OP(NAME, name) [OP_##NAME] = {name##_cases, (int)(sizeof name##_cases / sizeof *name##_cases)},
@@ -220,6 +251,12 @@ const char *op_case_text(const struct op_desc *desc, char *text, size_t capacity
     used = conv_text(&desc->attr.conv_bn.conv, more, sizeof more);
     snprintf(more + used, sizeof more - (size_t)used, " %s%s", activation_name(desc->attr.conv_bn.activation),
              desc->in_count == 2 ? " residual" : "");
+    break;
+  case OP_CONV_POOL:
+    used = conv_text(&desc->attr.conv_pool.conv, more, sizeof more);
+    snprintf(more + used, sizeof more - (size_t)used, " %s, window %d stride %d",
+             activation_name(desc->attr.conv_pool.activation), desc->attr.conv_pool.maxpool.kernel,
+             desc->attr.conv_pool.maxpool.stride);
     break;
   default:
     break;

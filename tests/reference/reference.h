@@ -15,7 +15,9 @@ struct reference_io {
   double scale;                              /* 1 / samples in the global batch */
   double *out; /* backward reads it where relu is applied: out > 0 is its mask */
   double *batch_statistic[OP_MAX_STATISTIC];
-  double *saved[OP_MAX_SAVED]; /* written by forward only to be compared: backward starts from in and param */
+  double *saved[OP_MAX_SAVED]; /* written by forward only to be compared: backward starts from in and param;
+                                  but conv_pool's reads the places, if given: of nearly equal values any may
+                                  be the largest after rounding */
   const double *d_out;
   double *d_in[OP_MAX_IN]; /* overwritten */
   double *d_param[OP_MAX_PARAM];
@@ -32,6 +34,11 @@ void reference_backward(const struct op_desc *desc, const struct reference_io *i
 
 double reference_activation(enum activation kind, double x);            /* value; NONE: x */
 double reference_activation_derivative(enum activation kind, double x); /* gelu and silu; NONE: 1 */
+
+/* What conv_pool's convolution gives at these places of the windows; NaN where a place is none or has an
+ * equal before it. */
+void reference_conv_pool_chosen(const struct op_desc *desc, const struct reference_io *io,
+                                const double *place, double *value);
 
 /* One step as struct update_desc defines it. */
 void reference_update(const struct update_desc *desc, const struct step_row *row, double *params,

@@ -145,20 +145,24 @@ bool trial_has_mode(const struct trial *trial, enum trial_mode mode) {
   }
 }
 
-/* FNV-1a of the backend's out. */
-static uint64_t mask_digest(const struct trial *trial) {
-  const struct trial_array *out = &trial->array[TRIAL_OUT][0];
-  uint64_t digest = 14695981039346656037u;
-  for (size_t i = 0; i < tensor_bytes(&out->tensor); i++) digest = (digest ^ out->bytes[i]) * 1099511628211u;
+/* FNV-1a of what the backend found, continued from `digest`. */
+static uint64_t found_digest(const struct trial_array *array, uint64_t digest) {
+  for (size_t i = 0; i < tensor_bytes(&array->tensor); i++)
+    digest = (digest ^ array->bytes[i]) * 1099511628211u;
   return digest;
 }
 
 void trial_reference_backward(struct trial *trial) {
-  uint64_t mask = trial->signature.keeps_out ? mask_digest(trial) : 0;
+  const struct trial_array *out = &trial->array[TRIAL_OUT][0], *saved = &trial->array[TRIAL_SAVED][0];
+  bool places = trial->desc.kind == OP_CONV_POOL;
+  uint64_t mask = 14695981039346656037u;
+  if (trial->signature.keeps_out) mask = found_digest(out, mask);
+  if (places) mask = found_digest(saved, mask);
   if (trial->backward_known && mask == trial->mask) return;
   trial->mask = mask;
   struct reference_io io = reference_pointers(trial);
-  if (trial->signature.keeps_out) io.out = trial->array[TRIAL_OUT][0].found;
+  if (trial->signature.keeps_out) io.out = out->found;
+  if (places) io.saved[0] = saved->found;
   reference_backward(&trial->desc, &io);
   trial->backward_known = true;
 }
@@ -179,11 +183,28 @@ static double mean_scale(const struct trial *trial, enum trial_role role, int i)
   return sqrt(square / (square + variance));
 }
 
+/* Places are held to each other by the values found there. */
+static void place_deviation(const struct trial *trial, struct deviation *deviation) {
+  const struct trial_array *array = &trial->array[TRIAL_SAVED][0];
+  int64_t count = tensor_count(&array->tensor);
+  double *expected = reference_array(count), *found = reference_array(count);
+  struct reference_io io = reference_pointers(trial);
+  reference_conv_pool_chosen(&trial->desc, &io, array->expected, expected);
+  reference_conv_pool_chosen(&trial->desc, &io, array->found, found);
+  *deviation = array_deviation(found, expected, count);
+  free(expected);
+  free(found);
+}
+
 bool trial_deviation(const struct trial *trial, enum trial_role role, int i, enum trial_mode mode,
                      struct deviation *deviation) {
   const struct trial_array *array = &trial->array[role][i];
   int64_t count = tensor_count(&array->tensor);
   if (count == 0 || (role == TRIAL_D_IN && mode == TRIAL_NO_D_IN)) return false;
+  if (trial->desc.kind == OP_CONV_POOL && role == TRIAL_SAVED) {
+    place_deviation(trial, deviation);
+    return true;
+  }
   bool add = role == TRIAL_D_IN && (mode == TRIAL_ADD_BOTH || (mode == TRIAL_ADD_FIRST && i == 0) ||
                                     (mode == TRIAL_ADD_SECOND && i == 1));
   double *sum = reference_array(count);
