@@ -8,11 +8,10 @@ LAUNCH=(mpirun --oversubscribe --bind-to none -np)
 # processes_of OUT: the pids of the ranks that train into OUT, by rank.
 processes_of() {
   local process rank
-  for process in /proc/[0-9]*; do
-    [ "$(readlink "$process/exe")" = "$(readlink -f "$CONVOY")" ] || continue
-    tr '\0' ' ' < "$process/cmdline" | grep -q -- "--out $1 " || continue
-    rank=$(tr '\0' '\n' < "$process/environ" | sed -n 's/^OMPI_COMM_WORLD_RANK=//p')
-    echo "${rank:-0} ${process#/proc/}"
+  for process in $(pgrep -f -- "--out $1 "); do
+    [ "$(readlink "/proc/$process/exe")" = "$CONVOY" ] || continue
+    rank=$(tr '\0' '\n' < "/proc/$process/environ" | sed -n 's/^OMPI_COMM_WORLD_RANK=//p')
+    echo "${rank:-0} $process"
   done 2> /dev/null | sort -n | cut -d' ' -f2
 }
 
