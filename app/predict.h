@@ -1,0 +1,10 @@
+/* `convoy predict`: the class of image files. */
+#ifndef CONVOY_APP_PREDICT_H
+#define CONVOY_APP_PREDICT_H
+
+#include "model/base/world.h"
+
+enum status predict_command(int argc, char **argv, const struct world *world);
+void predict_help(void);
+
+#endif
