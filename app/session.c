@@ -8,8 +8,13 @@
 
 enum status session_open(const struct world *world, const char *data, unsigned need,
                          struct session *session) {
+  return session_open_limited(world, data, need, INT64_MAX, session);
+}
+
+enum status session_open_limited(const struct world *world, const char *data, unsigned need, int64_t limit,
+                                 struct session *session) {
   *session = (struct session){.world = world};
-  return world_agree(world, dataset_open(world, data, need, &session->dataset));
+  return world_agree(world, dataset_open_limited(world, data, need, limit, &session->dataset));
 }
 
 void session_add_batch(int64_t batches[NET_MAX_BATCHES], int64_t batch) {
@@ -61,6 +66,21 @@ static enum status make_resident(struct session *session, const struct split *sp
   return STATUS_OK;
 }
 
+/* The ring that the steps read from, in memory that host and device see, and the thread that fills it. */
+static enum status start_stream(struct session *session, const struct session_plan *plan) {
+  const struct dataset *d = session->dataset;
+  struct backend *backend = session->backend;
+  struct stream_ring *ring = &session->ring;
+  stream_ring_plan(ring, plan->window_rows, session->world->size, plan->held_rows);
+  void *memory;
+  size_t row_bytes = (size_t)(d->height * d->width * d->channels);
+  TRY(backend->table->alloc_host(backend, (size_t)ring->slots * row_bytes, &memory));
+  session->train.images = ring->images = memory;
+  TRY(backend->table->alloc_host(backend, (size_t)ring->slots * sizeof *ring->labels, &memory));
+  session->train.labels = ring->labels = memory;
+  return stream_create(d, ring, &session->stream);
+}
+
 static enum status fill(struct session *session, const struct session_plan *plan) {
   struct net_options options = plan->net;
   add_evaluation(session, &options);
@@ -69,7 +89,12 @@ static enum status fill(struct session *session, const struct session_plan *plan
     session->train.mean[c] = session->test.mean[c] = plan->mean[c];
     session->train.std[c] = session->test.std[c] = plan->std[c];
   }
-  if (options.train_batch[0] > 0) TRY(make_resident(session, &session->dataset->train, &session->train));
+  if (options.train_batch[0] > 0) {
+    if (session->dataset->streamed)
+      TRY(start_stream(session, plan));
+    else
+      TRY(make_resident(session, &session->dataset->train, &session->train));
+  }
   return make_resident(session, &session->dataset->test, &session->test);
 }
 
@@ -89,10 +114,21 @@ static void release(struct session *session, struct net_data *data) {
   if (data->labels) backend->table->release_resident(backend, data->labels);
 }
 
+static void release_ring(struct session *session) {
+  struct backend *backend = session->backend;
+  if (session->ring.images) backend->table->release_host(backend, session->ring.images);
+  if (session->ring.labels) backend->table->release_host(backend, session->ring.labels);
+}
+
 void session_close(struct session *session, enum status status) {
   if (!session->world || !world_agreed(session->world, status)) return;
   net_destroy(session->net);
-  release(session, &session->train);
+  stream_destroy(session->stream);
+  if (session->dataset && session->dataset->streamed) {
+    release_ring(session);
+  } else {
+    release(session, &session->train);
+  }
   release(session, &session->test);
   if (session->backend) session->backend->table->close(session->backend);
   if (session->graph) graph_destroy(session->graph);

@@ -3,6 +3,7 @@
 #define CONVOY_APP_SESSION_H
 
 #include "data/dataset.h"
+#include "data/stream.h"
 #include "model/net/net.h"
 
 struct session {
@@ -12,7 +13,9 @@ struct session {
   struct backend *backend;
   struct net *net;
   struct net_data train, test; /* images NULL: that split is empty */
-  int64_t eval_batch;          /* test images at a time */
+  struct stream *stream;       /* NULL: the training images are in memory; else train is its ring */
+  struct stream_ring ring;
+  int64_t eval_batch; /* test images at a time */
 };
 
 struct session_plan {
@@ -22,10 +25,15 @@ struct session_plan {
   struct net_options net;
   float mean[4], std[4];
   int64_t eval_batch;
+  int64_t window_rows, held_rows; /* as stream_ring_plan takes them; only for a streamed data set */
 };
 
 /* Opens the data set. Collective, as all functions here. */
 enum status session_open(const struct world *world, const char *data, unsigned need, struct session *session);
+
+/* The same; training images of more than `limit` bytes are streamed (dataset_open_limited). */
+enum status session_open_limited(const struct world *world, const char *data, unsigned need, int64_t limit,
+                                 struct session *session);
 
 /* Builds the model for the data set and opens backend and net. The plan's eval batches and the room for them
  * are added here: net.eval_batch, and the larger of net.plan_* and what an evaluation needs. */

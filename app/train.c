@@ -62,6 +62,18 @@ static enum status plan_normalisation(struct train *train) {
   return STATUS_OK;
 }
 
+/* The order of the images; a streamed set has only one that reads large pieces. */
+static void plan_order(struct train *train) {
+  struct train_options *o = &train->options;
+  const struct dataset *d = train->session.dataset;
+  int64_t row_bytes = (int64_t)d->height * d->width * d->channels;
+  if (d->streamed && o->shuffle == 0)
+    log_info("the training images take %.0f MiB, more than --memory-limit: --shuffle chunk",
+             (double)(d->train.count * row_bytes) / 0x1p20);
+  if (d->streamed) o->shuffle = 1;
+  if (o->shuffle == 1) sampler_by_blocks(&train->trainer.sampler, row_bytes);
+}
+
 static enum status plan_sampler(struct train *train) {
   const struct train_options *o = &train->options;
   const struct dataset *d = train->session.dataset;
@@ -80,6 +92,7 @@ static enum status plan_sampler(struct train *train) {
                        .height = d->height,
                        .width = d->width,
                        .lanes = (int)o->lanes};
+  plan_order(train);
   if (o->batch > d->train.count)
     log_warning("--batch %" PRId64 " is more than the %" PRId64
                 " training images: each step takes all of them",
@@ -110,6 +123,15 @@ static void plan_net(struct train *train) {
   session_add_batch(net->train_batch, part);
 }
 
+/* What a stream keeps beside the window that it reads: the rows of all steps that may be under way. */
+static void plan_stream(struct train *train) {
+  const struct sampler *sampler = &train->trainer.sampler;
+  int64_t first, part, window = sampler->block * sampler->window;
+  sampler_rank_part(sampler, 0, train->world->rank, train->world->size, &first, &part);
+  train->plan.window_rows = window < sampler->count ? window : sampler->count;
+  train->plan.held_rows = (TRAINER_LAG + 2) * (part + 1);
+}
+
 static void plan_schedule(struct train *train) {
   const struct train_options *o = &train->options;
   train->rate_factor = 1;
@@ -127,6 +149,7 @@ static enum status make_plan(struct train *train) {
   TRY(plan_normalisation(train));
   TRY(plan_sampler(train));
   plan_net(train);
+  plan_stream(train);
   plan_schedule(train);
   train->plan.model = o->model;
   train->plan.backend = backend_choices[o->backend];
@@ -149,7 +172,8 @@ static enum status prepare(struct train *train) {
   const struct train_options *o = &train->options;
   TRY(world_agree(world, check_ranks(train)));
   TRY(world_agree(world, world->rank == 0 ? runlog_check(o->out, mode_of(o)) : STATUS_OK));
-  TRY(session_open(world, o->data, DATASET_TRAIN, &train->session));
+  int64_t limit = o->memory_limit > 0 ? (int64_t)(o->memory_limit * 0x1p20) : -1;
+  TRY(session_open_limited(world, o->data, DATASET_TRAIN, limit, &train->session));
   TRY(check_signals(train));
   TRY(world_agree(world, make_plan(train)));
   TRY(session_start(&train->session, &train->plan));

@@ -16,6 +16,7 @@ static const char *const scale_choices[] = {"none", "linear", "sqrt", NULL};
 static const char *const augment_choices[] = {
     "none",   "flip",        "crop",        "flip,crop", /* by sum of enum augment */
     "cutout", "flip,cutout", "crop,cutout", "flip,crop,cutout", NULL};
+static const char *const shuffle_choices[] = {"full", "chunk", NULL};
 static const char *const fill_choices[] = {"zero", "reflect", NULL};
 static const char *const switch_choices[] = {"off", "on", NULL};
 
@@ -50,6 +51,8 @@ static const struct option_row rows[] = {
     INTEGER("steps", steps, 1, 1e12, NULL, "N", 0, "end after N steps in all; the schedule stays that of --epochs"),
     INTEGER("batch", batch, 1, 1e6, "128", "N", RESULT, "images a step over all ranks"),
     INTEGER("seed", seed, 0, 9007199254740992.0, "0", "N", RESULT, "of weights, order and augmentation"),
+    CHOICE("shuffle", shuffle, shuffle_choices, "full", RESULT, "chunk: large pieces in random order, shuffled inside"),
+    REAL("memory-limit", memory_limit, 0, 1e12, NULL, "MIB", ABOVE, "more training images are streamed (default: half the memory)"),
     CHOICE("augment", augment, augment_choices, "none", RESULT, "of the training images"),
     INTEGER("crop-pad", crop_pad, 1, 64, "4", "N", RESULT, "a crop shifts by up to N pixels each way"),
     CHOICE("crop-fill", crop_fill, fill_choices, "zero", RESULT, "what a crop has outside of the image"),

@@ -21,8 +21,10 @@ struct train_options {
   int scale_lr; /* enum schedule_scale */
   int64_t warmup_steps, base_batch;
   double label_smoothing;
-  int augment;   /* sum of enum augment */
-  int crop_fill; /* 1: reflect */
+  int augment;         /* sum of enum augment */
+  int crop_fill;       /* 1: reflect */
+  int shuffle;         /* 1: chunk */
+  double memory_limit; /* MiB; 0: the default */
   int64_t crop_pad, cutout_size;
   struct option_triple mean, std; /* count 0: as measured on the training images */
   int precision;                  /* enum precision */

@@ -103,6 +103,14 @@ static void show(struct trainer *t, double loss) {
   progress_update(&t->view, &values);
 }
 
+/* Where the rows of step `position` of the epoch end in this epoch's plan. */
+static int64_t rows_end(const struct trainer *t, int64_t position) {
+  const struct world *world = t->session->world;
+  int64_t first, count;
+  sampler_rank_part(&t->sampler, position, world->rank, world->size, &first, &count);
+  return t->begin[position - t->planned] + count;
+}
+
 /* Reads the metrics of the oldest step that is not counted yet, and counts it. */
 static enum status settle_one(struct trainer *t) {
   struct checkpoint_progress *at = &t->at;
@@ -114,6 +122,7 @@ static enum status settle_one(struct trainer *t) {
   at->epoch_seconds += spent;
   at->row_seconds += spent;
   int64_t samples = sampler_step_count(&t->sampler, at->position);
+  if (t->session->stream) stream_release(t->session->stream, rows_end(t, at->position));
   at->step++;
   at->position++;
   if (t->not_finite) return STATUS_OK; /* the device has updated nothing since */
@@ -154,8 +163,10 @@ static enum status plan_epoch(struct trainer *t, int64_t first) {
                                            .correction1 = (float)(1 - pow(o->beta1, (double)(step + 1))),
                                            .correction2 = (float)(1 - pow(o->beta2, (double)(step + 1)))};
   }
-  return net_plan(t->session->net, t->mine, sampler_rank_count(&t->sampler, first, world->rank, world->size),
-                  t->rows, t->epoch_steps - first);
+  int64_t own = sampler_rank_count(&t->sampler, first, world->rank, world->size);
+  t->planned = first;
+  if (t->session->stream) TRY(stream_begin(t->session->stream, t->mine, own));
+  return net_plan(t->session->net, t->mine, own, t->rows, t->epoch_steps - first);
 }
 
 static enum status enqueue(struct trainer *t, int64_t position) {
@@ -164,6 +175,7 @@ static enum status enqueue(struct trainer *t, int64_t position) {
   sampler_rank_part(&t->sampler, position, world->rank, world->size, &first, &count);
   if (signals_stop_wanted() || trainer_save_failed(t)) net_request_stop(t->session->net);
   int64_t slot = t->enqueued % (TRAINER_LAG + 1);
+  if (t->session->stream) TRY(stream_wait(t->session->stream, rows_end(t, position)));
   world_set_step(world, t->enqueued + 1);
   TRY(net_train_step(t->session->net, &t->session->train, count, &t->ticket[slot]));
   t->spent[slot] = lap(t);

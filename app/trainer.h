@@ -31,6 +31,7 @@ struct trainer {
   struct sample *order, *mine;
   uint32_t *begin;
   struct step_row *rows;
+  int64_t planned; /* the step that it begins with */
   /* Steps whose metrics are not read yet: ticket[first..enqueued), modulo TRAINER_LAG + 1. */
   uint64_t ticket[TRAINER_LAG + 1];
   double spent[TRAINER_LAG + 1]; /* seconds that enqueueing each took */

@@ -35,11 +35,17 @@ static size_t align(size_t offset) {
   return (offset + 63) & ~(size_t)63;
 }
 
+/* Whether a split's images stay in memory. */
+static bool kept(const struct dataset_plan *plan, int split) {
+  return split != SPLIT_TRAIN || !plan->streamed;
+}
+
 static struct placement place(const struct dataset_plan *plan, size_t row_bytes) {
   struct placement place = {.bytes = 0};
   for (int split = 0; split < SPLIT_COUNT; split++) {
     place.images[split] = place.bytes;
-    place.labels[split] = align(place.bytes + (size_t)plan->count[split] * row_bytes);
+    size_t images = kept(plan, split) ? (size_t)plan->count[split] * row_bytes : 0;
+    place.labels[split] = align(place.bytes + images);
     place.bytes = align(place.labels[split] + (size_t)plan->count[split] * sizeof(int32_t));
   }
   return place;
@@ -63,7 +69,7 @@ static enum status read_from_shard(const struct reading *reading, int split, con
                             .last = last - entry->first,
                             .global_first = first,
                             .limit = reading->limit,
-                            .images = (uint8_t *)images,
+                            .images = kept(reading->plan, split) ? (uint8_t *)images : NULL,
                             .labels = (int32_t *)(void *)labels};
   enum status status = row_read(&range, row_read_threads(reading->world->local_size), tally);
   free(path);
@@ -135,7 +141,8 @@ static enum status read_rows(struct reading *reading, struct dataset *dataset, s
   }
   TRY(world_agree(world, status));
   for (int split = 0; split < SPLIT_COUNT; split++) {
-    TRY(exchange(reading, dataset->memory, split, reading->place.images[split], reading->row_bytes));
+    if (kept(plan, split))
+      TRY(exchange(reading, dataset->memory, split, reading->place.images[split], reading->row_bytes));
     TRY(exchange(reading, dataset->memory, split, reading->place.labels[split], sizeof(int32_t)));
   }
   dataset->classes = plan->classes ? plan->classes : label_max >= 10 ? (int)label_max + 1 : 10;
@@ -201,7 +208,8 @@ static void set_note(struct dataset *dataset, const struct dataset_plan *plan) {
 static void set_split(struct split *split, const struct reading *reading, int which) {
   split->count = reading->plan->count[which];
   split->shard_count = reading->plan->shard_count[which];
-  split->images = (const uint8_t *)(reading->memory + reading->place.images[which]);
+  if (kept(reading->plan, which))
+    split->images = (const uint8_t *)(reading->memory + reading->place.images[which]);
   split->labels = (const int32_t *)(const void *)(reading->memory + reading->place.labels[which]);
 }
 
@@ -234,16 +242,30 @@ out:
   return status;
 }
 
-enum status dataset_open(const struct world *world, const char *directory, unsigned need,
-                         struct dataset **opened) {
+/* Hands the plan over to a data set that is streamed. */
+static enum status keep_plan(const char *directory, struct dataset_plan *plan, struct dataset *dataset) {
+  dataset->streamed = plan->streamed;
+  if (!plan->streamed) return STATUS_OK;
+  dataset->directory = strdup(directory);
+  dataset->plan = malloc(sizeof *plan);
+  if (!dataset->directory || !dataset->plan) return RAISE(STATUS_INPUT, "no memory for the data set");
+  *dataset->plan = *plan;
+  *plan = (struct dataset_plan){.height = 0};
+  return STATUS_OK;
+}
+
+enum status dataset_open_limited(const struct world *world, const char *directory, unsigned need,
+                                 int64_t limit, struct dataset **opened) {
   struct dataset_plan plan = {.height = 0};
   struct reading reading = {.world = world, .directory = directory, .plan = &plan};
   struct dataset *dataset = calloc(1, sizeof *dataset);
   enum status status = dataset ? STATUS_OK : RAISE(STATUS_INPUT, "no memory for the data set");
   if (status == STATUS_OK && world->rank == 0) status = dataset_plan_read(directory, need, &plan);
+  if (status == STATUS_OK && world->rank == 0) status = dataset_plan_limit(&plan, directory, limit);
   TRY_OUT(world_agree(world, status));
   TRY_OUT(dataset_plan_send(world, &plan));
   TRY_OUT(fill(&reading, &plan, dataset));
+  TRY_OUT(world_agree(world, keep_plan(directory, &plan, dataset)));
   *opened = dataset;
   dataset = NULL;
 out:
@@ -252,9 +274,17 @@ out:
   return status;
 }
 
+enum status dataset_open(const struct world *world, const char *directory, unsigned need,
+                         struct dataset **dataset) {
+  return dataset_open_limited(world, directory, need, INT64_MAX, dataset);
+}
+
 void dataset_close(struct dataset *dataset) {
   if (!dataset) return;
   if (dataset->memory) world_shared_destroy(dataset->memory);
+  if (dataset->plan) dataset_plan_free(dataset->plan);
+  free(dataset->plan);
+  free(dataset->directory);
   free(dataset->class_name);
   free(dataset);
 }

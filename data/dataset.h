@@ -13,10 +13,12 @@
 
 enum { DATASET_MAX_CLASSES = 1000, DATASET_CLASS_NAME = 64 };
 
+struct dataset_plan;
+
 struct split {
   int64_t count; /* images over all shards, in name order */
   int shard_count;
-  const uint8_t *images; /* N,H,W,C */
+  const uint8_t *images; /* N,H,W,C; NULL for the training images of a streamed set */
   const int32_t *labels; /* N, 0..classes-1 */
 };
 
@@ -29,13 +31,21 @@ struct dataset {
   double mean[4], std[4];   /* of the training images, per channel, pixels scaled to 0..1 */
   int moments_stored;       /* shards that give mean and std; `note` tells if they are not these */
   char note[256];           /* what a reader should know: "(N,C,H,W) shards transposed"; "" for nothing */
+  bool streamed;            /* the training images are not in memory: read them through data/stream.h */
   struct world_shared *memory; /* owned */
+  struct dataset_plan *plan;   /* owned: what the shards are; only where streamed */
+  char *directory;             /* owned; only where streamed */
 };
 
 /* Which splits a command needs; one that is needed and has no shard is STATUS_INPUT. */
 enum dataset_need { DATASET_TRAIN = 1, DATASET_TEST = 2 };
 
-/* Collective; all ranks return the same status. */
+/* As dataset_open, for training images that take more than `limit` bytes of memory (negative: half of what
+ * rank 0's host has): they are verified as all others, but not kept: `streamed`. */
+enum status dataset_open_limited(const struct world *world, const char *directory, unsigned need,
+                                 int64_t limit, struct dataset **dataset);
+
+/* Collective; all ranks return the same status. All images are held in memory. */
 enum status dataset_open(const struct world *world, const char *directory, unsigned need,
                          struct dataset **dataset);
 void dataset_close(struct dataset *dataset); /* NULL: nothing; collective */

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "data/sampler.h"
 
@@ -119,6 +120,20 @@ out:
   shard_list_free(&list);
   if (status != STATUS_OK) dataset_plan_free(plan);
   return status;
+}
+
+enum status dataset_plan_limit(struct dataset_plan *plan, const char *directory, int64_t limit) {
+  int64_t bytes = plan->count[SPLIT_TRAIN] * plan->height * plan->width * plan->channels;
+  if (limit < 0) limit = (int64_t)sysconf(_SC_PHYS_PAGES) / 2 * (int64_t)sysconf(_SC_PAGESIZE);
+  plan->streamed = bytes > limit;
+  for (int i = 0; i < plan->shard_count[SPLIT_TRAIN] && plan->streamed; i++)
+    if (plan->shard[i].info.count > 0 && !plan->shard[i].info.contiguous)
+      return RAISE(
+          STATUS_INPUT,
+          "%s/%s: %.0f MiB of training images exceed the memory limit of %.0f MiB, but its rows are chunked "
+          "and cannot be streamed; rewrite the set: convoy data import --from %s --out NEW",
+          directory, plan->shard[i].name, (double)bytes / 0x1p20, (double)limit / 0x1p20, directory);
+  return STATUS_OK;
 }
 
 enum status dataset_plan_send(const struct world *world, struct dataset_plan *plan) {

@@ -18,6 +18,7 @@ struct dataset_plan {
   int32_t classes; /* 0: no shard says */
   int32_t named;   /* 1: class_name holds the shards' names */
   int32_t planar_shards;
+  int32_t streamed; /* 1: the training images are not kept in memory */
   int32_t shard_count[SPLIT_COUNT];
   int64_t count[SPLIT_COUNT];
   struct plan_shard *shard;               /* owned: the training shards, then the test shards */
@@ -32,6 +33,10 @@ enum status dataset_plan_read(const char *directory, unsigned need, struct datas
  */
 enum status dataset_plan_join_shape(struct dataset_plan *plan, const struct shard *shard);
 enum status dataset_plan_join_classes(struct dataset_plan *plan, struct shard *shard);
+
+/* Decides whether the training images are streamed: they take more than `limit` bytes (negative: half of this
+ * host's memory). Shards that cannot be read by place are refused then. Not collective. */
+enum status dataset_plan_limit(struct dataset_plan *plan, const char *directory, int64_t limit);
 
 /* Collective: rank 0's plan on all ranks. On the others plan is an output. */
 enum status dataset_plan_send(const struct world *world, struct dataset_plan *plan);

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { MAX_THREADS = 8, LEAST_ROWS = 64 };
 
@@ -24,11 +25,36 @@ int row_read_threads(int local_size) {
   return share < 1 ? 1 : share > MAX_THREADS ? MAX_THREADS : share;
 }
 
+/* Tallies the images without keeping them. */
+static enum status tally_pieces(const struct row_range *range, struct shard *shard,
+                                struct shard_tally *tally) {
+  const struct shard_info *info = shard_describe(shard);
+  size_t row_bytes = (size_t)info->height * (size_t)info->width * (size_t)info->channels;
+  enum status status = STATUS_OK;
+  uint8_t *piece = NULL;
+  int64_t capacity = 0;
+  for (int64_t begin = range->first, end; begin < range->last; begin = end) {
+    end = shard_piece_end(shard, begin, range->last);
+    if (end - begin > capacity) {
+      free(piece);
+      capacity = end - begin;
+      piece = malloc((size_t)capacity * row_bytes);
+      if (!piece) return RAISE(STATUS_INPUT, "no memory to read %s", range->path);
+    }
+    TRY_OUT(shard_tally_read(shard, begin, end, range->global_first + begin - range->first, range->limit,
+                             piece, range->labels + (begin - range->first), tally));
+  }
+out:
+  free(piece);
+  return status;
+}
+
 static enum status read_range(const struct row_range *range, struct shard_tally *tally) {
   struct shard *shard = NULL;
   TRY(shard_open_known(range->path, range->info, &shard));
-  enum status status = shard_tally_read(shard, range->first, range->last, range->global_first, range->limit,
-                                        range->images, range->labels, tally);
+  enum status status = range->images ? shard_tally_read(shard, range->first, range->last, range->global_first,
+                                                        range->limit, range->images, range->labels, tally)
+                                     : tally_pieces(range, shard, tally);
   shard_close(shard);
   return status;
 }
@@ -54,7 +80,7 @@ static int split(const struct row_range *range, int threads, struct job job[MAX_
     job[i].range.first = range->first + begin;
     job[i].range.last = range->first + end;
     job[i].range.global_first = range->global_first + begin;
-    job[i].range.images = range->images + begin * row_bytes;
+    if (range->images) job[i].range.images = range->images + begin * row_bytes;
     job[i].range.labels = range->labels + begin;
     shard_tally_clear(&job[i].tally);
   }

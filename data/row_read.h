@@ -12,7 +12,7 @@ struct row_range {
   int64_t first, last;  /* rows [first, last) of the shard */
   int64_t global_first; /* number of row `first` in its split */
   int64_t limit;        /* labels are 0..limit-1 */
-  uint8_t *images;      /* of row `first` */
+  uint8_t *images;      /* of row `first`; NULL: the images are only tallied */
   int32_t *labels;
 };
 

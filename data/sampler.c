@@ -7,6 +7,12 @@
 #include "model/base/random.h"
 
 enum { MAX_SIDE = 16384 }; /* so that a cut's place fits struct sample */
+enum { BLOCK_BYTES = 1 << 20, WINDOW_BLOCKS = 64 };
+
+void sampler_by_blocks(struct sampler *sampler, int64_t row_bytes) {
+  sampler->block = row_bytes < BLOCK_BYTES ? BLOCK_BYTES / row_bytes : 1;
+  sampler->window = WINDOW_BLOCKS;
+}
 
 int64_t sampler_steps(const struct sampler *sampler) {
   return (sampler->count + sampler->global_batch - 1) / sampler->global_batch;
@@ -57,6 +63,38 @@ static struct sample augment(const struct sampler *sampler, struct random_key ke
   return sample;
 }
 
+/* Shuffles the rows of one window in place, by a sequence of its own. */
+static void shuffle_window(const struct sampler *sampler, int64_t epoch, int64_t number, uint32_t *order,
+                           uint32_t count, uint32_t *scratch) {
+  struct random_key key = random_key(sampler->seed, RANDOM_ORDER, (uint32_t)epoch);
+  key.seed = key.seed * 0x9e3779b97f4a7c15u + (uint64_t)number + 1;
+  uint32_t *rows = scratch + count;
+  random_permutation(key, count, scratch);
+  memcpy(rows, order, count * sizeof *rows);
+  for (uint32_t i = 0; i < count; i++) order[i] = rows[scratch[i]];
+}
+
+/* Blocks in random order, then each window shuffled. */
+static enum status order_by_blocks(const struct sampler *sampler, int64_t epoch, uint32_t *order) {
+  int64_t blocks = (sampler->count + sampler->block - 1) / sampler->block;
+  int64_t window =
+      sampler->block * sampler->window < sampler->count ? sampler->block * sampler->window : sampler->count;
+  uint32_t *place = malloc(((size_t)blocks + 2 * (size_t)window) * sizeof *place);
+  if (!place) return RAISE(STATUS_INPUT, "no memory for the order of %lld blocks", (long long)blocks);
+  random_permutation(random_key(sampler->seed, RANDOM_ORDER, (uint32_t)epoch), (uint32_t)blocks, place);
+  int64_t filled = 0, begin = 0;
+  for (int64_t b = 0; b < blocks; b++) {
+    int64_t first = place[b] * sampler->block, last = first + sampler->block;
+    for (int64_t row = first; row < last && row < sampler->count; row++) order[filled++] = (uint32_t)row;
+    if ((b + 1) % sampler->window != 0 && b + 1 < blocks) continue;
+    shuffle_window(sampler, epoch, b / sampler->window, order + begin, (uint32_t)(filled - begin),
+                   place + blocks);
+    begin = filled;
+  }
+  free(place);
+  return STATUS_OK;
+}
+
 enum status sampler_epoch(const struct sampler *sampler, int64_t epoch, struct sample *list) {
   if (sampler->count < 0 || sampler->count > UINT32_MAX)
     return RAISE(STATUS_INPUT, "%lld training images: at most %u can be ordered", (long long)sampler->count,
@@ -70,12 +108,17 @@ enum status sampler_epoch(const struct sampler *sampler, int64_t epoch, struct s
   if (sampler->count == 0) return STATUS_OK;
   uint32_t *order = malloc((size_t)sampler->count * sizeof *order);
   if (!order) return RAISE(STATUS_INPUT, "no memory for the order of %lld images", (long long)sampler->count);
-  random_permutation(random_key(sampler->seed, RANDOM_ORDER, (uint32_t)epoch), (uint32_t)sampler->count,
-                     order);
+  enum status status = STATUS_OK;
+  if (sampler->window > 0)
+    TRY_OUT(order_by_blocks(sampler, epoch, order));
+  else
+    random_permutation(random_key(sampler->seed, RANDOM_ORDER, (uint32_t)epoch), (uint32_t)sampler->count,
+                       order);
   struct random_key key = random_key(sampler->seed, RANDOM_AUGMENT, (uint32_t)epoch);
   for (int64_t i = 0; i < sampler->count; i++) list[i] = augment(sampler, key, order[i]);
+out:
   free(order);
-  return STATUS_OK;
+  return status;
 }
 
 int64_t sampler_rank_count(const struct sampler *sampler, int64_t first_step, int rank, int size) {

@@ -18,8 +18,15 @@ struct sampler {
   bool reflect;         /* a crop mirrors what lies outside; else zeros */
   int cut;              /* side of the square that is set to zero; 0: none */
   int height, width;    /* of the images; only with cut */
-  int lanes;            /* parts that each step is cut into, as many for each rank; 0: one a rank */
+  int64_t block,
+      window; /* rows of a block, blocks of a window (sampler_by_blocks); 0: every order is possible */
+  int lanes;  /* parts that each step is cut into, as many for each rank; 0: one a rank */
 };
+
+/* Orders the epochs so that a set can be read in large pieces: blocks of about 1 MiB of neighbouring rows
+ * come in random order, and the rows of each 64 blocks that follow one another so are shuffled. A function of
+ * (seed, epoch, count, row_bytes). */
+void sampler_by_blocks(struct sampler *sampler, int64_t row_bytes);
 
 /* Steps an epoch: ceil(count / global_batch). */
 int64_t sampler_steps(const struct sampler *sampler);

@@ -4,9 +4,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 struct shard_raw {
@@ -93,4 +95,16 @@ enum status shard_raw_images(const struct shard_raw *raw, int64_t first, int64_t
   const struct shard_info *info = &raw->info;
   int64_t row_bytes = (int64_t)info->height * info->width * info->channels;
   return read_all(raw, "images", info->image_offset + first * row_bytes, (size_t)(count * row_bytes), images);
+}
+
+enum status shard_raw_scatter(const struct shard_raw *raw, int64_t first, int count, uint8_t *const *to) {
+  const struct shard_info *info = &raw->info;
+  size_t row_bytes = (size_t)info->height * (size_t)info->width * (size_t)info->channels;
+  struct iovec part[IOV_MAX];
+  if (count < 1 || count > IOV_MAX) return RAISE(STATUS_INTERNAL, "%d rows at once", count);
+  for (int i = 0; i < count; i++) part[i] = (struct iovec){.iov_base = to[i], .iov_len = row_bytes};
+  ssize_t got = preadv(raw->file, part, count, (off_t)(info->image_offset + first * (int64_t)row_bytes));
+  if (got == (ssize_t)((size_t)count * row_bytes)) return STATUS_OK;
+  for (int i = 0; i < count; i++) TRY(shard_raw_images(raw, first + i, 1, to[i])); /* it came in parts */
+  return STATUS_OK;
 }

@@ -16,4 +16,7 @@ void shard_raw_close(struct shard_raw *raw); /* NULL: nothing */
 enum status shard_raw_images(const struct shard_raw *raw, int64_t first, int64_t count, uint8_t *images);
 enum status shard_raw_labels(struct shard_raw *raw, int64_t first, int64_t count, int64_t *labels);
 
+/* Rows [first, first + count), count at most IOV_MAX, each to its own place to[i]; as stored. */
+enum status shard_raw_scatter(const struct shard_raw *raw, int64_t first, int count, uint8_t *const *to);
+
 #endif

@@ -79,8 +79,7 @@ static enum status read_rows(struct shard *shard, const char *name, hid_t datase
   return status;
 }
 
-/* N,C,H,W to N,H,W,C. */
-static void interleave(const struct shard_info *info, int64_t count, const uint8_t *planar, uint8_t *images) {
+void shard_interleave(const struct shard_info *info, int64_t count, const uint8_t *planar, uint8_t *images) {
   size_t pixels = (size_t)info->height * (size_t)info->width, channels = (size_t)info->channels;
   for (int64_t n = 0; n < count; n++, planar += pixels * channels, images += pixels * channels)
     for (size_t p = 0; p < pixels; p++)
@@ -109,6 +108,6 @@ enum status shard_read(struct shard *shard, int64_t first, int64_t count, uint8_
     shard->scratch_bytes = bytes;
   }
   TRY(read_images(shard, first, count, shard->scratch));
-  interleave(info, count, shard->scratch, images);
+  shard_interleave(info, count, shard->scratch, images);
   return STATUS_OK;
 }

@@ -58,6 +58,9 @@ enum status shard_class_names(struct shard *shard, char (*name)[DATASET_CLASS_NA
 /* Rows [first, first + count): images[count * H * W * C] as N,H,W,C, labels[count] as stored, unchecked. */
 enum status shard_read(struct shard *shard, int64_t first, int64_t count, uint8_t *images, int64_t *labels);
 
+/* Images N,C,H,W to N,H,W,C. */
+void shard_interleave(const struct shard_info *info, int64_t count, const uint8_t *planar, uint8_t *images);
+
 /* Where a read that begins at row `first` should end, at most `last`: a piece that stays in the cache and
  * does not cut a chunk, since HDF5 unpacks a whole chunk for any row in it. */
 int64_t shard_piece_end(const struct shard *shard, int64_t first, int64_t last);

@@ -198,6 +198,45 @@ static void cutout_is_uniform(void **state) {
   error_clear();
 }
 
+/* Every sample once; a window holds whole blocks only and mixes them; epochs and seeds differ. */
+static void blocks_are_shuffled_in_windows(void **state) {
+  (void)state;
+  enum { MANY = 1003, BLOCK = 10, WINDOW = 8, ROWS = BLOCK * WINDOW };
+  struct sampler sampler = {
+      .seed = 5, .count = MANY, .global_batch = 10, .flip = true, .block = BLOCK, .window = WINDOW};
+  static struct sample list[MANY], other[MANY];
+  assert_int_equal(sampler_epoch(&sampler, 2, list), STATUS_OK);
+  int seen[MANY] = {0}, neighbours = 0, first_block = (int)list[0].index / BLOCK, in_first = 0;
+  for (int i = 0; i < MANY; i++) seen[list[i].index]++;
+  for (int i = 0; i < MANY; i++) assert_int_equal(seen[i], 1);
+  for (int i = 1; i < MANY; i++) neighbours += list[i].index == list[i - 1].index + 1;
+  assert_true(neighbours < 50);
+  for (int i = 0; i < BLOCK; i++) in_first += (int)list[i].index / BLOCK == first_block;
+  assert_true(in_first < BLOCK / 2 + 1);
+  for (int begin = 0; begin + ROWS <= MANY - ROWS; begin += ROWS) { /* the short block may be in any window */
+    bool held[MANY / BLOCK + 1] = {false};
+    int blocks = 0;
+    for (int i = 0; i < ROWS; i++) {
+      blocks += !held[list[begin + i].index / BLOCK];
+      held[list[begin + i].index / BLOCK] = true;
+    }
+    if (held[MANY / BLOCK]) break; /* windows are not aligned after it */
+    assert_int_equal(blocks, WINDOW);
+  }
+  for (int i = 0; i < 2; i++) {
+    sampler.seed += (uint64_t)i;
+    assert_int_equal(sampler_epoch(&sampler, i ? 2 : 3, other), STATUS_OK);
+    int same = 0;
+    for (int n = 0; n < MANY; n++) same += list[n].index == other[n].index;
+    assert_true(same < 30);
+  }
+  struct sampler by_bytes = {.count = 10};
+  sampler_by_blocks(&by_bytes, 3072);
+  assert_int_equal(by_bytes.block, 341);
+  sampler_by_blocks(&by_bytes, 1 << 22);
+  assert_int_equal(by_bytes.block, 1);
+}
+
 static void small_and_refused(void **state) {
   (void)state;
   struct sample one[1];
@@ -220,6 +259,7 @@ int main(void) {
       cmocka_unit_test(lanes_do_not_depend_on_ranks),
       cmocka_unit_test(augmentation_is_uniform_and_a_function_of_the_sample),
       cmocka_unit_test(cutout_is_uniform),
+      cmocka_unit_test(blocks_are_shuffled_in_windows),
       cmocka_unit_test(small_and_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

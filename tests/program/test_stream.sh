@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# A set above --memory-limit is streamed: the same losses, bit for bit, as the same order in memory, at any ranks, through
+# shards of any size and layout, across a resume; each row is read once an epoch; what cannot be streamed is refused.
+# shellcheck source=tests/program/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+make_shards=$(dirname "$CONVOY")/../tests/make_shards
+[ -x "$make_shards" ] || { echo "skipped: no make_shards"; exit 77; }
+data=$WORK/data
+# 16x16: blocks of 1365 rows, all of them in one window; 64x64 below has windows of its own.
+"$CONVOY" data synth "$data" --train 1500 --test 60 --shards 5 --size 16 > "$WORK/synth.txt" 2>&1 || fail "synth" "$WORK/synth.txt"
+
+train() { # train RANKS DIR OUT OPTION...
+  local count=$1 from=$2 to=$3
+  shift 3
+  ranks "$count" train --data "$from" --out "$to" --backend cpu --threads 1 --deterministic --epochs 2 --batch 50 \
+    --log-every 1 --augment flip,crop "$@"
+  expect 0 "train $from $*, np $count"
+}
+same() { # same WHAT OUT OUT: loss.csv and epochs.csv without times
+  diff <(no_times "$2/loss.csv") <(no_times "$3/loss.csv") > "$WORK/diff" || fail "$1: other losses" "$WORK/diff"
+  diff <(cut -d, -f1-6 "$2/epochs.csv") <(cut -d, -f1-6 "$3/epochs.csv") || fail "$1: other results"
+}
+
+train 1 "$data" "$WORK/full"
+for count in 1 4; do
+  train $count "$data" "$WORK/memory-$count" --shuffle chunk
+  grep -q 'memory-limit' "$WORK/out.txt" && fail "np $count: streamed without need" "$WORK/out.txt"
+  train $count "$data" "$WORK/stream-$count" --memory-limit 0.5
+  grep -q 'more than --memory-limit: --shuffle chunk' "$WORK/out.txt" || fail "np $count: not streamed" "$WORK/out.txt"
+  same "streamed, np $count" "$WORK/memory-$count" "$WORK/stream-$count"
+done
+close_losses "$WORK/memory-1/loss.csv" "$WORK/stream-4/loss.csv" 1e-4 || fail "1 and 4 ranks differ"
+close_losses "$WORK/full/loss.csv" "$WORK/stream-1/loss.csv" 1e-3 > /dev/null && fail "--shuffle chunk changes nothing"
+pass "streamed and in memory: the same losses at 1 and 4 ranks"
+
+train 2 "$data" "$WORK/lanes-2" --memory-limit 0.5 --lanes 4
+train 4 "$data" "$WORK/lanes-4" --shuffle chunk --lanes 4
+same "lanes" "$WORK/lanes-2" "$WORK/lanes-4"
+pass "with --lanes: streamed on 2 ranks as in memory on 4"
+
+train 2 "$data" "$WORK/resumed" --memory-limit 0.5 --steps 17
+train 2 "$data" "$WORK/resumed" --memory-limit 0.5 --resume
+train 2 "$data" "$WORK/whole" --memory-limit 0.5
+same "resumed in the middle of an epoch" "$WORK/whole" "$WORK/resumed"
+pass "resumed in the middle of an epoch"
+
+# The same rows in shards of 400, 0, 1 and 1099 rows, some N,C,H,W, with wide labels.
+"$CONVOY" data synth "$WORK/one" --train 1500 --test 60 --shards 1 --size 16 > /dev/null || fail "synth"
+mkdir "$WORK/uneven"
+cp "$WORK/one"/test-* "$WORK/uneven"
+at=0 number=0
+for rows in 400 0 1 1099; do
+  words=(attributes)
+  [ $rows != 1099 ] || words=(nchw labels=i64be)
+  "$make_shards" "$WORK/one/train-00000-of-00001.h5" "$WORK/uneven/train-$number.h5" "rows=$at:$rows" "${words[@]/attributes/classes=10}" ||
+    fail "make_shards"
+  at=$((at + rows)) number=$((number + 1))
+done
+train 1 "$WORK/uneven" "$WORK/uneven-run" --memory-limit 0.5
+same "uneven shards" "$WORK/memory-1" "$WORK/uneven-run"
+pass "shards of 400, 0, 1 and 1099 rows, N,C,H,W too"
+
+# Several windows, larger images; each row once an epoch.
+"$CONVOY" data synth "$WORK/large" --train 6200 --test 10 --shards 3 --size 64 > /dev/null || fail "synth"
+large() {
+  ranks "$1" train --data "$WORK/large" --out "$2" --backend cpu --threads 1 --deterministic --epochs 1 --batch 400 \
+    --log-every 1 --steps 13 "${@:3}"
+  expect 0 "large ${*:3}"
+}
+large 2 "$WORK/large-memory" --shuffle chunk
+large 2 "$WORK/large-stream" --memory-limit 1
+same "several windows" "$WORK/large-memory" "$WORK/large-stream"
+pass "76 MB in two windows"
+
+# Chunked rows cannot be read by place.
+mkdir "$WORK/chunked"
+"$make_shards" "$WORK/one/train-00000-of-00001.h5" "$WORK/chunked/train-0.h5" chunk=100 deflate || fail "make_shards"
+for count in 1 4; do
+  ranks $count train --data "$WORK/chunked" --out "$WORK/no" --backend cpu --memory-limit 0.5
+  expect 2 "chunked"
+  one_error "chunked"
+  grep -q 'train-0.h5.*convoy data import --from' "$WORK/err.txt" || fail "chunked: no advice" "$WORK/err.txt"
+  [ -e "$WORK/no" ] && fail "something was written"
+done
+pass "chunked shards above the limit are refused with the cure"
