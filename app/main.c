@@ -9,6 +9,7 @@
 #include "app/evaluate.h"
 #include "app/export.h"
 #include "app/options.h"
+#include "app/predict.h"
 #include "app/signals.h"
 #include "app/train.h"
 #include "model/base/log.h"
@@ -24,6 +25,7 @@ static const struct command commands[] = {
     {"train", "train a model; the main job", train_command},
     {"eval", "accuracy and loss of a checkpoint on the test shards", eval_command},
     {"data", "make, check and describe shards", data_command},
+    {"predict", "tell the classes of image files", predict_command},
     {"export", "write a checkpoint's model as ONNX or safetensors", export_command},
     {"bench", "bench step: time a training step and its parts", bench_command},
 };
@@ -103,6 +105,7 @@ int main(int argc, char **argv) {
   if (argc > 2 && options_help_wanted(argc - 1, argv + 1)) {
     if (strcmp(argv[1], "train") == 0) return options_help(&train_table, stdout), STATUS_OK;
     if (strcmp(argv[1], "eval") == 0) return eval_help(), STATUS_OK;
+    if (strcmp(argv[1], "predict") == 0) return predict_help(), STATUS_OK;
     if (strcmp(argv[1], "export") == 0) return export_help(), STATUS_OK;
     if (strcmp(argv[1], "data") == 0) return (int)data_command(argc - 1, argv + 1, NULL);
     if (strcmp(argv[1], "bench") == 0) return bench_help(stdout), STATUS_OK;
