@@ -9,6 +9,7 @@
 #include "data/check.h"
 #include "data/dataset.h"
 #include "data/import.h"
+#include "data/import_shards.h"
 #include "data/synth.h"
 #include "model/base/log.h"
 #include "model/base/nearest.h"
@@ -17,7 +18,9 @@
 struct data_options {
   char from[OPTION_TEXT], out[OPTION_TEXT], data[OPTION_TEXT];
   int64_t shards, test_shards, seed, train, test, classes, size;
-  bool overwrite;
+  char keep[OPTION_TEXT];
+  double fraction;
+  bool overwrite, rechunk;
 };
 
 #define FIELD(member) .offset = offsetof(struct data_options, member)
@@ -39,11 +42,17 @@ struct data_options {
 static const struct option_row import_rows[] = {
     {.name = "from", .type = OPTION_TEXT_VALUE, FIELD(from), .value = "PATH",
      .flags = OPTION_REQUIRED | OPTION_OPERAND,
-     .help = "folder or archive: train|test/CLASS/NAME.jpg|png, or CIFAR-10's data_batch_*.bin"},
+     .help = "folder or archive: train|test/CLASS/NAME.jpg|png, CIFAR-10's data_batch_*.bin; or a folder of shards"},
     ROW_OUT,
     ROW_SHARDS,
     {.name = "seed", .type = OPTION_INTEGER, FIELD(seed), .least = 0, .most = 0x1p53, .initial = "0", .value = "N",
-     .help = "of the order in which the images are stored"},
+     .help = "of the order in which the images are stored, or of --fraction's choice"},
+    {.name = "rechunk", .type = OPTION_FLAG, FIELD(rechunk),
+     .help = "from shards: as many shards as there are, rewritten so that they read fast"},
+    {.name = "keep-classes", .type = OPTION_TEXT_VALUE, FIELD(keep), .value = "NAMES",
+     .help = "from shards: only these classes, e.g. cat,dog"},
+    {.name = "fraction", .type = OPTION_REAL, FIELD(fraction), .least = 0, .most = 1, .initial = "1", .value = "X",
+     .flags = OPTION_ABOVE, .help = "from shards: only this part of each class"},
     ROW_OVERWRITE,
 };
 static const struct option_row synth_rows[] = {
@@ -64,7 +73,26 @@ static const struct option_row synth_rows[] = {
 static const struct option_row data_rows[] = {ROW_DATA};
 /* clang-format on */
 
+static enum status run_import_shards(const struct data_options *options) {
+  struct import_shards_options import = {.from = options->from,
+                                         .out = options->out,
+                                         .train_shards = options->rechunk ? 0 : (int)options->shards,
+                                         .test_shards = options->rechunk ? 0 : (int)options->test_shards,
+                                         .classes = options->keep[0] ? options->keep : NULL,
+                                         .fraction = options->fraction,
+                                         .seed = (uint64_t)options->seed,
+                                         .overwrite = options->overwrite};
+  TRY(import_shards_run(&import));
+  log_info("done: convoy train --data %s", options->out);
+  return STATUS_OK;
+}
+
 static enum status run_import(const struct data_options *options) {
+  if (import_shards_known(options->from)) return run_import_shards(options);
+  if (options->rechunk || options->keep[0] || options->fraction < 1)
+    return RAISE(STATUS_INPUT,
+                 "%s holds no shards (train-*.h5), which --rechunk, --keep-classes and --fraction are for",
+                 options->from);
   struct import_options import = {.from = options->from,
                                   .out = options->out,
                                   .train_shards = (int)options->shards,

@@ -70,6 +70,11 @@ static void plan_order(struct train *train) {
   if (d->streamed && o->shuffle == 0)
     log_info("the training images take %.0f MiB, more than --memory-limit: --shuffle chunk",
              (double)(d->train.count * row_bytes) / 0x1p20);
+  if (d->packed_rows > 4 * o->batch)
+    log_warning(
+        "the shards' images are compressed in chunks of %" PRId64
+        " rows, which are slow to read; 'convoy data import --from %s --out NEW --rechunk' rewrites them",
+        d->packed_rows, o->data);
   if (d->streamed) o->shuffle = 1;
   if (o->shuffle == 1) sampler_by_blocks(&train->trainer.sampler, row_bytes);
 }

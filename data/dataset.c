@@ -185,6 +185,7 @@ static void set_note(struct dataset *dataset, const struct dataset_plan *plan) {
   for (int i = 0; i < shards; i++) {
     const struct shard_info *info = &plan->shard[i].info;
     plain += !info->has_digest;
+    if (info->compressed && info->chunk_rows > dataset->packed_rows) dataset->packed_rows = info->chunk_rows;
     if (!info->has_moments || dataset->train.count == 0) continue;
     dataset->moments_stored++;
     other += !moments_fit(dataset, info);

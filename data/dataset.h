@@ -29,6 +29,7 @@ struct dataset {
   struct split train, test; /* count 0: that split has no shard */
   uint64_t digest;          /* of images and labels in N,H,W,C order: the same for any sharding and layout */
   double mean[4], std[4];   /* of the training images, per channel, pixels scaled to 0..1 */
+  int64_t packed_rows;      /* rows of the largest compressed chunk of images; 0: none is compressed */
   int moments_stored;       /* shards that give mean and std; `note` tells if they are not these */
   char note[256];           /* what a reader should know: "(N,C,H,W) shards transposed"; "" for nothing */
   bool streamed;            /* the training images are not in memory: read them through data/stream.h */

@@ -148,11 +148,12 @@ struct shuffled {
   uint32_t *order; /* owned */
 };
 
-static void get_row(void *context, int64_t row, uint8_t *pixels, int32_t *label) {
+static enum status get_row(void *context, int64_t row, uint8_t *pixels, int32_t *label) {
   const struct shuffled *shuffled = context;
   const struct import_image *image = &shuffled->image[shuffled->order[row]];
   memcpy(pixels, image->pixels, (size_t)image->height * (size_t)image->width * 3);
   *label = image->label;
+  return STATUS_OK;
 }
 
 static enum status write_shards(const struct import_set *images, const struct import_options *options) {

@@ -111,7 +111,7 @@ static enum status write_shard(const struct shard_set *set, const struct target 
     int64_t count = target->count - done < PIECE_ROWS ? target->count - done : PIECE_ROWS;
     for (int64_t i = 0; i < count; i++) {
       uint8_t *image = images + (size_t)i * row_bytes;
-      rows->get(rows->context, target->first + done + i, image, &labels[i]);
+      TRY_OUT(rows->get(rows->context, target->first + done + i, image, &labels[i]));
       if (target->split == SPLIT_TRAIN) shard_tally_pixels(image, row_bytes, set->shape.channels, tally);
     }
     TRY_OUT(shard_writer_append(writer, count, images, labels));

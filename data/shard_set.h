@@ -15,7 +15,7 @@ struct shard_rows {
   int64_t count; /* 0: no shard is written */
   int shards;    /* sizes differ by at most one row; fewer where there are fewer rows */
   /* Gives row `row` of the split: image[H*W*C], *label. */
-  void (*get)(void *context, int64_t row, uint8_t *image, int32_t *label);
+  enum status (*get)(void *context, int64_t row, uint8_t *image, int32_t *label);
   void *context;
 };
 

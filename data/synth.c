@@ -78,9 +78,10 @@ struct synth_rows {
   int split;
 };
 
-static void get_row(void *context, int64_t row, uint8_t *image, int32_t *label) {
+static enum status get_row(void *context, int64_t row, uint8_t *image, int32_t *label) {
   const struct synth_rows *rows = context;
   synth_image(rows->options, rows->split, row, image, label);
+  return STATUS_OK;
 }
 
 static enum status check(const struct synth_options *options) {

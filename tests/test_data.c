@@ -43,10 +43,11 @@ static int32_t label(int split, int64_t row) {
   return (int32_t)((row * 7 + split) % CLASSES);
 }
 
-static void get_row(void *context, int64_t row, uint8_t *image, int32_t *row_label) {
+static enum status get_row(void *context, int64_t row, uint8_t *image, int32_t *row_label) {
   int split = *(const int *)context;
   for (int i = 0; i < ROW; i++) image[i] = pixel(split, row, i);
   *row_label = label(split, row);
+  return STATUS_OK;
 }
 
 static enum status write_set(const char *directory, int train_shards, bool overwrite) {
