@@ -1,5 +1,5 @@
-/* The command `convoy predict`; see predict.h. One rank, batch by batch; a file's result does not depend on
- * the others. */
+/* The command `convoy predict`; see predict.h. One rank, batch by batch; but for the last digits, a file's
+ * result does not depend on the others. */
 #include "app/predict.h"
 
 #include <cjson/cJSON.h>
