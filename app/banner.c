@@ -3,34 +3,36 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/placement.h"
 #include "app/train.h"
 #include "model/base/log.h"
 
 enum { RANKS_SHOWN = 16 };
 
-/* Where a rank runs. */
-struct place {
-  char host[64];
-  char device[128];
-};
+static void warn_placement(const struct placement *all, int count) {
+  char text[512];
+  if (placement_uneven(all, count, text, sizeof text)) log_warning("%s", text);
+  if (placement_tight(all, count, text, sizeof text)) log_warning("%s", text);
+  if (placement_hidden(all, count, text, sizeof text)) log_warning("%s", text);
+}
 
 static enum status print_world(const struct train *train) {
   const struct world *world = train->world;
-  struct place own, *all = calloc((size_t)world->size, sizeof *all);
-  if (!all) return RAISE(STATUS_INTERNAL, "no memory for the map of %d ranks", world->size);
-  memset(&own, 0, sizeof own);
-  memcpy(own.host, world->host, sizeof own.host);
-  memcpy(own.device, train->session.backend->description, sizeof own.device);
-  enum status status = world_allgather(world, &own, sizeof own, all);
-  if (status == STATUS_OK) {
-    log_info("convoy %s: %d rank%s on %d host%s", CONVOY_VERSION, world->size, world->size == 1 ? "" : "s",
-             world->nodes, world->nodes == 1 ? "" : "s");
-    for (int r = 0; r < world->size && r < RANKS_SHOWN; r++)
-      log_info("  rank %d: %s, %s", r, all[r].host, all[r].device);
-    if (world->size > RANKS_SHOWN) log_info("  … and %d more", world->size - RANKS_SHOWN);
-  }
+  const struct backend *backend = train->session.backend;
+  struct placement *all;
+  char library[160];
+  TRY(placement_gather(world, backend->description, strcmp(backend->table->name, "cuda") == 0, &all));
+  world_library(library, sizeof library);
+  library[strcspn(library, ",\t")] = '\0';
+  log_info("convoy %s: %d rank%s on %d host%s; %s", CONVOY_VERSION, world->size, world->size == 1 ? "" : "s",
+           world->nodes, world->nodes == 1 ? "" : "s", library);
+  for (int r = 0; r < world->size && r < RANKS_SHOWN; r++)
+    log_info("  rank %d: %s, %s%s%s", r, all[r].host, all[r].device,
+             all[r].visible[0] ? ", CUDA_VISIBLE_DEVICES=" : "", all[r].visible);
+  if (world->size > RANKS_SHOWN) log_info("  … and %d more", world->size - RANKS_SHOWN);
+  if (world->rank == 0) warn_placement(all, world->size);
   free(all);
-  return status;
+  return STATUS_OK;
 }
 
 static void channel_text(const float *number, int channels, char *text, size_t capacity) {

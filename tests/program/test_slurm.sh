@@ -6,6 +6,7 @@ cd "$(dirname "$0")/../.." || exit 1
 . tests/program/lib.sh
 # shellcheck source=tests/slurm/cluster.sh
 . tests/slurm/cluster.sh
+[ -z "${CONVOY_SANITIZED:-}" ] || { echo "skipped: the job scripts do not depend on the instrumented build"; exit 77; }
 reason=$(cluster_reason)
 [ -z "$reason" ] || { echo "skipped: no Slurm can be started here: $reason"; exit 77; }
 # With SLURM_* or OMPI_* variables of an outer job the inner ones would be misled.
@@ -59,7 +60,9 @@ same_log() { diff <(no_times "$1/loss.csv") <(no_times "$2/loss.csv") > "$WORK/d
 for launcher in srun mpirun; do
   CONVOY_LAUNCHER=$launcher submit "train-$launcher" train.sbatch -- --out "$WORK/$launcher" --epochs 2 --eval-every 0
   ends "train-$launcher" COMPLETED 0:0
-  grep -q '4 ranks on 2 hosts' "$WORK/train-$launcher.txt" || fail "not 4 ranks on 2 hosts" "$WORK/train-$launcher.txt"
+  grep -q '4 ranks on 2 hosts; Open MPI' "$WORK/train-$launcher.txt" || fail "not 4 ranks on 2 hosts" "$WORK/train-$launcher.txt"
+  grep -q 'rank 2: n2, cpu' "$WORK/train-$launcher.txt" || fail "no map of the ranks" "$WORK/train-$launcher.txt"
+  ! grep -q 'warning: host' "$WORK/train-$launcher.txt" || fail "a warning" "$WORK/train-$launcher.txt"
   pass "train.sbatch, $launcher: 4 ranks on 2 nodes"
 done
 same_log "$WORK/srun" "$WORK/mpirun" "srun and mpirun"
@@ -88,6 +91,17 @@ refused "srun --mpi=none" "srun --mpi=pmix" srun --mpi=none --nodes=2 --ntasks=2
 refused "srun --mpi=pmi2" "srun --mpi=pmix" srun --mpi=pmi2 --nodes=2 --ntasks=2
 refused "plain srun of one task" "srun --mpi=pmix" srun --ntasks=1
 
+# ---- other numbers of ranks ----
+code=0
+srun --mpi=pmix --nodes=2 --ntasks=2 "$CONVOY" train --config "$WORK/base.conf" --out "$WORK/refused" --expect-ranks 4 \
+  > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+expect 2 "--expect-ranks 4"
+[ ! -e "$WORK/refused" ] || fail "--expect-ranks 4: something was written"
+srun --mpi=pmix --nodes=2 --ntasks=3 --overcommit "$CONVOY" train --config "$WORK/base.conf" --out "$WORK/refused" --check \
+  > "$WORK/out.txt" 2> "$WORK/err.txt" || fail "three ranks" "$WORK/err.txt"
+grep -q '^warning: host n. has . ranks*, n. has .: expected as many' "$WORK/err.txt" || fail "uneven ranks: no warning" "$WORK/err.txt"
+pass "another number of ranks is refused, an uneven one warned of"
+
 # ---- no launcher in a batch script: one rank, with a warning ----
 job=$(sbatch --parsable --output="$WORK/alone.txt" --nodes=1 --ntasks=2 --wrap \
   "$CONVOY train --config $WORK/base.conf --out $WORK/alone --steps 2 --eval-every 0 --epochs 1")
@@ -107,6 +121,29 @@ awk -F, 'FNR == 1 { if ($0 != "ranks,nodes,images_per_s,least,most") exit 1; nex
   !($1 == FNR - 1 && $2 == 1 && $4 > 0 && $3 >= $4 && $5 >= $3) { bad = 1 }
   END { exit bad || FNR != 3 }' "$WORK/scaling/scaling.csv" || fail "scaling.csv" "$WORK/scaling/scaling.csv" "$WORK/scaling.txt"
 pass "scaling.sbatch: $(tail -n +2 "$WORK/scaling/scaling.csv" | tr '\n' ' ')"
+
+# ---- container.sbatch: with a program in apptainer's place that checks its words and runs what is inside ----
+mkdir "$WORK/bin"
+cat > "$WORK/bin/apptainer" << 'END'
+#!/usr/bin/env bash
+gpu=""
+[ "$2" != --nv ] || { gpu=--nv; set -- "$1" "${@:3}"; }
+[ "$1 $2 $4 $6" = "exec --bind --pwd $CONVOY_IMAGE" ] && [ "$3 $5" = "$PWD $PWD" ] && [ "$7" = convoy ] || exit 9
+echo "inside $gpu"
+shift 7
+exec "$CONVOY" "$@"
+END
+chmod +x "$WORK/bin/apptainer"
+touch "$WORK/convoy.sif"
+PATH=$WORK/bin:$PATH CONVOY_IMAGE=$WORK/convoy.sif submit container container.sbatch --nodes=1 -- --out "$WORK/container" \
+  --epochs 1 --eval-every 0
+ends container COMPLETED 0:0
+[ "$(grep -c '^inside' "$WORK/container.txt")" = 2 ] || fail "not each task in a container" "$WORK/container.txt"
+[ "$CLUSTER_GPUS" = 0 ] || grep -q '^inside --nv' "$WORK/container.txt" || fail "no --nv for GPUs" "$WORK/container.txt"
+CONVOY_IMAGE=$WORK/none.sif submit image container.sbatch -- --out "$WORK/image"
+ends image FAILED 2:0
+grep -q "^error: no image '$WORK/none.sif'" "$WORK/image.txt" || fail "no image: not named" "$WORK/image.txt"
+pass "container.sbatch: each task in a container; a missing image is named"
 
 # ---- scancel stays ----
 submit cancel preemptible.sbatch --ntasks-per-node=1 -- --out "$WORK/cancel" --epochs 100000 --eval-every 0
