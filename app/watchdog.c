@@ -295,13 +295,17 @@ enum status watchdog_start(const struct world *world, int init_seconds, int comm
   struct watchdog *w = NULL;
   *watchdog = NULL;
   if (world->size == 1) return STATUS_OK;
-  TRY(world_agree(world, create(world, &w)));
+  enum status status = world_agree(world, create(world, &w));
+  if (status != STATUS_OK) {
+    if (w) release(w);
+    return status;
+  }
   w->init_seconds = init_seconds;
   w->comm_seconds = comm_seconds;
   w->beat_seconds = comm_seconds < 5 ? comm_seconds / 10.0 : 0.5;
   enum status mine = connect_all(w);
   if (mine == STATUS_OK) mine = start_thread(w);
-  enum status status = world_agree(world, mine);
+  status = world_agree(world, mine);
   if (status == STATUS_OK)
     *watchdog = w;
   else if (mine == STATUS_OK)

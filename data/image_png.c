@@ -56,7 +56,7 @@ static void decode(struct png_job *job, png_structp png, png_infop info, const c
   png_read_update_info(png, info);
   size_t height = (size_t)image->height, width = (size_t)image->width;
   if (png_get_rowbytes(png, info) != 4 * width) png_error(png, "it cannot be converted to RGBA");
-  job->rgba = malloc(height * width * 4);
+  job->rgba = calloc(height * width, 4);
   job->rows = malloc(height * sizeof *job->rows);
   if (!job->rgba || !job->rows) png_error(png, "no memory for its pixels");
   for (size_t y = 0; y < height; y++) job->rows[y] = job->rgba + y * width * 4;

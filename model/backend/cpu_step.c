@@ -144,20 +144,20 @@ enum status cpu_update(struct backend *backend, const struct update_desc *desc, 
   int threads = cpu_backend(backend)->context.threads;
   if (!isfinite(metrics[METRIC_LOSS])) control->halted = 1;
   if (control->halted) return STATUS_OK;
-  const struct update update = {.params = params,
-                                .slot0 = slot0,
-                                .slot1 = slot1,
-                                .low = low,
-                                .gradients = gradients,
-                                .rate = row->learning_rate,
-                                .decay = desc->weight_decay,
-                                .momentum = desc->momentum,
-                                .beta1 = desc->beta1,
-                                .beta2 = desc->beta2,
-                                .epsilon = desc->epsilon,
-                                .step = row->learning_rate / row->correction1,
-                                .root_correction2 = sqrtf(row->correction2),
-                                .nesterov = desc->nesterov};
+  struct update update = {.params = params,
+                          .low = low,
+                          .gradients = gradients,
+                          .rate = row->learning_rate,
+                          .decay = desc->weight_decay,
+                          .momentum = desc->momentum,
+                          .beta1 = desc->beta1,
+                          .beta2 = desc->beta2,
+                          .epsilon = desc->epsilon,
+                          .step = row->learning_rate / row->correction1,
+                          .root_correction2 = sqrtf(row->correction2),
+                          .nesterov = desc->nesterov};
+  update.slot0 = slot0;
+  update.slot1 = slot1;
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
   for (int t = 0; t < threads; t++) update_part(desc, &update, threads, t);
   for (int64_t i = desc->parameter_count; i < desc->total_count; i++)

@@ -22,13 +22,13 @@ static size_t thread_bytes(const struct norm_cpu *norm) {
 
 static struct scratch scratch_of(const struct norm_cpu *norm, void *workspace, int thread) {
   size_t c = (size_t)norm->channels;
-  double *own = (double *)((char *)workspace + (size_t)thread * thread_bytes(norm));
-  float *tile = (float *)(own + 2 * c);
+  double *own = (double *)(void *)((char *)workspace + (size_t)thread * thread_bytes(norm));
+  float *tile = (float *)(void *)(own + 2 * c);
   return (struct scratch){own, own + c, tile, tile + c, tile + 2 * c};
 }
 
 static float *shared_scratch(const struct norm_cpu *norm, void *workspace) {
-  return (float *)((char *)workspace + (size_t)norm->threads * thread_bytes(norm));
+  return (float *)(void *)((char *)workspace + (size_t)norm->threads * thread_bytes(norm));
 }
 
 struct norm_cpu norm_cpu(const struct op_cpu_context *context, const struct tensor *x,

@@ -1,10 +1,11 @@
 /* What an operation is: its attributes, its shape rule, and the functions by which a backend computes it.
  *
- * An op is described by a struct op_desc. op_infer gives its signature: the output, the parameters, what forward
- * saves for backward. A backend implements it as four functions (struct op_table), which get only pointers: shapes
- * are known at create, so algorithms are chosen and memory is sized before the first step.
+ * An op is described by a struct op_desc. op_infer gives its signature: the output, the parameters, what
+ * forward saves for backward. A backend implements it as four functions (struct op_table), which get only
+ * pointers: shapes are known at create, so algorithms are chosen and memory is sized before the first step.
  *
- * In training, forward is followed by backward with the same struct op_io pointers for in, out, param and saved. */
+ * In training, forward is followed by backward with the same struct op_io pointers for in, out, param and
+ * saved. */
 #ifndef CONVOY_MODEL_OPS_OP_H
 #define CONVOY_MODEL_OPS_OP_H
 
@@ -29,28 +30,29 @@ enum {
   OP_MAX_SAVED = 4,
 };
 
-/* y = x convolved with weight (K,R,S,C) + bias (K): out H = (H + 2 pad - R) / stride + 1. Cross-correlation, as all
- * frameworks define it. */
+/* y = x convolved with weight (K,R,S,C) + bias (K): out H = (H + 2 pad - R) / stride + 1. Cross-correlation,
+ * as all frameworks define it. */
 struct conv2d_attr {
   int filters, kernel_h, kernel_w, stride, pad;
   bool bias;
 };
 
-/* y = weight (x - mean) / sqrt(var + epsilon) + bias per channel (Ioffe and Szegedy, 2015). Training: the batch's
- * mean and biased variance; else the running ones. */
+/* y = weight (x - mean) / sqrt(var + epsilon) + bias per channel (Ioffe and Szegedy, 2015). Training: the
+ * batch's mean and biased variance; else the running ones. */
 struct batchnorm_attr {
   float epsilon;
 };
 
 enum activation { ACTIVATION_NONE, ACTIVATION_RELU, ACTIVATION_GELU, ACTIVATION_SILU };
 
-/* relu max(x, 0); gelu x Phi(x), exact (Hendrycks and Gimpel, 2016); silu x sigmoid(x) (Elfwing et al., 2018). */
+/* relu max(x, 0); gelu x Phi(x), exact (Hendrycks and Gimpel, 2016); silu x sigmoid(x) (Elfwing et al.,
+ * 2018). */
 struct activation_attr {
   enum activation kind;
 };
 
-/* Largest of each kernel x kernel window; windows that would reach past the edge are dropped (floor), no padding.
- * Of equal values the first in row order gets the gradient. */
+/* Largest of each kernel x kernel window; windows that would reach past the edge are dropped (floor), no
+ * padding. Of equal values the first in row order gets the gradient. */
 struct maxpool_attr {
   int kernel, stride;
 };
@@ -61,22 +63,23 @@ struct linear_attr {
 };
 
 /* in: logits (N, classes), labels int32 (N). out: float[2] = sum over the batch of
- * -sum_k t_k log softmax(x)_k, with t = (1 - smoothing) onehot + smoothing / classes (Szegedy et al., 2016); and the
- * count of rows whose first largest logit is the label's. d_in[0] is the gradient of the loss sum times *scale. */
+ * -sum_k t_k log softmax(x)_k, with t = (1 - smoothing) onehot + smoothing / classes (Szegedy et al., 2016);
+ * and the count of rows whose first largest logit is the label's. d_in[0] is the gradient of the loss sum
+ * times *scale. */
 struct softmax_xent_attr {
   float smoothing;
 };
 
-/* activation(batchnorm(conv2d(in[0])) + in[1]): what graph_fuse makes of that chain; in[1] only if desc.in_count
- * is 2. The convolution has no bias. */
+/* activation(batchnorm(conv2d(in[0])) + in[1]): what graph_fuse makes of that chain; in[1] only if
+ * desc.in_count is 2. The convolution has no bias. */
 struct conv_bn_attr {
   struct conv2d_attr conv;
   struct batchnorm_attr batchnorm;
   enum activation activation;
 };
 
-/* maxpool(activation(conv2d(in[0]))): what graph_fuse makes of that chain. The activation is none or relu, which
- * keep the order of values: the pooled value is activation(the window's largest). */
+/* maxpool(activation(conv2d(in[0]))): what graph_fuse makes of that chain. The activation is none or relu,
+ * which keep the order of values: the pooled value is activation(the window's largest). */
 struct conv_pool_attr {
   struct conv2d_attr conv;
   enum activation activation;
@@ -103,7 +106,7 @@ struct op_desc {
 /* One learnable array. */
 struct op_param {
   const char *name;     /* "weight" or "bias"; static */
-  struct tensor tensor; /* its type is what the op reads: the compute type for filters and matrices, else fp32 */
+  struct tensor tensor; /* typed as the op reads it: the compute type for filters and matrices, else fp32 */
   bool decayed;         /* weight decay applies (filters and matrices) */
 };
 
@@ -112,14 +115,15 @@ struct op_signature {
   struct tensor out;
   int param_count;
   struct op_param param[OP_MAX_PARAM];
-  int statistic_count;                       /* 0, or 2: running mean and running variance, fp32 (C) each */
+  int statistic_count; /* 0, or 2: running mean and running variance, fp32 (C) each */
   struct tensor statistic[OP_MAX_STATISTIC];
-  int saved_count;                           /* kept from forward to backward */
+  int saved_count; /* kept from forward to backward */
   struct tensor saved[OP_MAX_SAVED];
   bool keeps_in[OP_MAX_IN]; /* backward reads in[i] */
   bool keeps_out;           /* backward reads out */
 };
 
+/* clang-format off */
 /* The shape rule. STATUS_INPUT names the op and the shapes that do not fit; *signature is then untouched.
  *
  * op            param                                     saved (training)                          backward reads
@@ -136,9 +140,10 @@ struct op_signature {
  *                                                                                                   gelu and silu in[1]
  * conv_pool     conv2d's                                  uint8, out's shape: the largest's place   in[0], relu out
  *                                                         in its window before the activation
- * Weights of conv2d, linear, conv_bn and conv_pool have the compute type (in[0]'s) and are decayed; all other parameters,
- * means and factors are fp32. linear reads an N,H,W,C input as N rows in H,W,C order. Without training nothing is
- * saved or kept. */
+ * Weights of conv2d, linear, conv_bn and conv_pool have the compute type (in[0]'s) and are decayed; all other
+ * parameters, means and factors are fp32. linear reads an N,H,W,C input as N rows in H,W,C order. Without
+ * training nothing is saved or kept. */
+/* clang-format on */
 enum status op_infer(const struct op_desc *desc, struct op_signature *signature);
 
 /* For shape rules; each refusal (STATUS_INPUT) names the op and what was found. */
@@ -164,16 +169,16 @@ struct op_io {
   void *out;
   const void *param[OP_MAX_PARAM];
   const float *statistic[OP_MAX_STATISTIC]; /* running values; read if not training */
-  float *batch_statistic[OP_MAX_STATISTIC]; /* training forward writes this rank's batch mean and unbiased variance,
-                                               each times N * *scale: their sum over the ranks is the weighted mean.
-                                               Unbiased: over max(N H W - 1, 1) */
+  /* Training forward writes this rank's batch mean and unbiased variance (over max(N H W - 1, 1)), each times
+   * N * *scale: their sum over the ranks is the weighted mean. */
+  float *batch_statistic[OP_MAX_STATISTIC];
   void *saved[OP_MAX_SAVED];
   void *workspace;    /* as many bytes as create asked for; shared by all ops, undefined between calls */
   const float *scale; /* 1 / samples in the global batch */
   /* backward only */
   const void *d_out;
-  void *d_in[OP_MAX_IN];     /* NULL: not wanted */
-  bool d_in_add[OP_MAX_IN];  /* add to what d_in holds; else overwrite */
+  void *d_in[OP_MAX_IN];        /* NULL: not wanted */
+  bool d_in_add[OP_MAX_IN];     /* add to what d_in holds; else overwrite */
   float *d_param[OP_MAX_PARAM]; /* fp32, overwritten */
 };
 
@@ -187,7 +192,7 @@ struct op_context {
 
 /* How a backend computes one op. Calls only enqueue work: errors of the device may surface later. */
 struct op_table {
-  /* Chooses algorithms for these shapes. *state is owned by the caller until destroy; *workspace is in bytes. */
+  /* Chooses algorithms for these shapes. *state is owned by the caller until destroy; *workspace: bytes. */
   enum status (*create)(struct op_context *context, const struct op_desc *desc,
                         const struct op_signature *signature, void **state, size_t *workspace);
   enum status (*forward)(struct op_context *context, void *state, const struct op_io *io);
