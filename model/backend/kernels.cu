@@ -5,7 +5,7 @@ extern "C" {
 #include "model/backend/kernels.h"
 }
 
-enum { THREADS = 256, UPDATE_BLOCKS = 132 * 8 };
+enum { THREADS = 256, UPDATE_BLOCKS = 132 * 8, GATHER_PARTS = 64 /* blocks of an image, at most */ };
 
 __global__ void probe(void) {}
 
@@ -46,7 +46,7 @@ static __device__ __forceinline__ int source(int at, int size, bool reflect) {
   return at < 0 ? -at : 2 * (size - 1) - at;
 }
 
-/* A block an image; a thread makes V neighbouring values at a time. */
+/* An image has gridDim.y blocks; a thread makes V neighbouring values at a time. */
 template <typename T, int V>
 __global__ void __launch_bounds__(THREADS)
     gather(const __grid_constant__ struct gather_desc desc, const struct step_control *control,
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(THREADS)
   const int channels = desc.channels, width = desc.width, size = desc.height * width * channels;
   const uint8_t *image = desc.images + (size_t)sample.index * (size_t)size;
   T *out = batch + (size_t)blockIdx.x * (size_t)size;
-  for (int p = (int)threadIdx.x; p < size / V; p += THREADS) {
+  for (int p = (int)(blockIdx.y * THREADS + threadIdx.x); p < size / V; p += (int)gridDim.y * THREADS) {
     float value[V];
 #pragma unroll
     for (int i = 0; i < V; i++) {
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(THREADS)
     }
     store<T, V>(out + p * V, value);
   }
-  if (threadIdx.x == 0) labels[blockIdx.x] = desc.labels[sample.index];
+  if (blockIdx.y == 0 && threadIdx.x == 0) labels[blockIdx.x] = desc.labels[sample.index];
 }
 
 int kernel_gather(cudaStream_t stream, enum dtype dtype, const struct gather_desc *desc,
@@ -82,10 +82,13 @@ int kernel_gather(cudaStream_t stream, enum dtype dtype, const struct gather_des
   return with_type(dtype, [&](auto type) {
     typedef typename decltype(type)::type T;
     constexpr int V = wide<T>::count;
-    if ((int64_t)desc->height * desc->width * desc->channels % V == 0 && aligned16(batch))
-      gather<T, V><<<(unsigned)desc->count, THREADS, 0, stream>>>(*desc, control, list, (T *)batch, labels);
+    const int64_t size = (int64_t)desc->height * desc->width * desc->channels;
+    const int64_t parts = ceil_div(size, V * THREADS);
+    const dim3 grid((unsigned)desc->count, (unsigned)(parts < GATHER_PARTS ? parts : GATHER_PARTS));
+    if (size % V == 0 && aligned16(batch))
+      gather<T, V><<<grid, THREADS, 0, stream>>>(*desc, control, list, (T *)batch, labels);
     else
-      gather<T, 1><<<(unsigned)desc->count, THREADS, 0, stream>>>(*desc, control, list, (T *)batch, labels);
+      gather<T, 1><<<grid, THREADS, 0, stream>>>(*desc, control, list, (T *)batch, labels);
     return (int)cudaGetLastError();
   });
 }
@@ -146,13 +149,15 @@ __device__ __forceinline__ void update_some(const struct update_args &args, cons
 
 template <int K, int V>
 __global__ void __launch_bounds__(THREADS) update(const __grid_constant__ struct update_args args) {
+  const struct step_row row = args.control->row; /* read at once, not one after the other */
+  const uint32_t halted = args.control->halted;
+  const float loss = args.metrics[METRIC_LOSS];
   /* Every thread comes to the same decision: whichever of the two it sees says no. */
-  if (args.control->halted) return;
-  if (!isfinite(args.metrics[METRIC_LOSS])) {
+  if (halted) return;
+  if (!isfinite(loss)) {
     if (blockIdx.x == 0 && threadIdx.x == 0) args.control->halted = 1;
     return;
   }
-  const struct step_row row = args.control->row;
   const int64_t first = (int64_t)blockIdx.x * THREADS + threadIdx.x, stride = (int64_t)gridDim.x * THREADS;
   for (int64_t at = first * V; at + V <= args.desc.total_count; at += stride * V) {
     if (V > 1 && at < args.desc.parameter_count && at + V > args.desc.parameter_count)

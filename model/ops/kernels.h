@@ -108,7 +108,7 @@ int kernel_avgpool(struct CUstream_st *stream, const struct pool_args *args, con
 int kernel_avgpool_backward(struct CUstream_st *stream, const struct pool_args *args, const void *d_out,
                             void *d_in, bool add);
 
-/* ---- convolution + bias + relu + maxpool of filters with few taps (conv_pool.cu) ---- */
+/* ---- convolution + bias + relu + maxpool of filters with few taps (conv_pool*.cu) ---- */
 
 struct conv_pool_args {
   enum dtype dtype;

@@ -13,6 +13,7 @@ enum {
   PARTS = 8,     /* forward: lanes of a warp that hold different sums once they are halved three times */
   COLUMNS = 128, /* backward: threads, one for each input */
   STAGED = 32,   /* backward: rows of d_out held at once */
+  AHEAD = 16,    /* backward: rows read at once, a divisor of STAGED */
   BLOCKS = 264,  /* aimed at */
   MOST_SPLITS = 16,
   MOST_TICKETS = 4096,
@@ -61,7 +62,7 @@ template <int N> __device__ __forceinline__ void halve(float *value, int distanc
 
 /* Block (group, split): ROWS rows, a part of the inputs. */
 template <typename T, int V, int O>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, O > 10 ? 1 : 2)
     linear_forward(const __grid_constant__ struct linear_args args, const T *in, const T *weight,
                    const float *bias, T *out, float *partial, uint32_t *tickets) {
   constexpr int SUMS = ROWS * O, LEFT = SUMS / PARTS;
@@ -161,7 +162,7 @@ __global__ void __launch_bounds__(COLUMNS)
     linear_backward(const __grid_constant__ struct linear_args args, const T *__restrict__ in,
                     const T *weight, const T *d_out, T *__restrict__ d_in, bool add, float *d_weight,
                     float *d_bias, float *partial, uint32_t *tickets) {
-  __shared__ float d[STAGED][O];
+  __shared__ alignas(16) float d[STAGED][(O + 3) / 4 * 4];
   const int outputs = (int)args.outputs, splits = (int)gridDim.y, groups = (int)gridDim.x - 1;
   if ((int)blockIdx.x == groups) {
     if (blockIdx.y == 0) bias_gradient<T>(args, d_out, d_bias);
@@ -183,16 +184,24 @@ __global__ void __launch_bounds__(COLUMNS)
       d[r][o] = r < rows && o < outputs ? to_float(d_out[(n0 + r) * outputs + o]) : 0.0f;
     }
     __syncthreads();
-#pragma unroll 16
-    for (int r = 0; r < rows; r++) {
-      const float x = to_float(in[(n0 + r) * args.inputs + place]);
-      float back[1] = {0};
+    for (int r0 = 0; r0 < rows; r0 += AHEAD) {
+      float x[AHEAD];
 #pragma unroll
-      for (int o = 0; o < O; o++) {
-        sum[o] = fmaf(d[r][o], x, sum[o]);
-        back[0] = fmaf(d[r][o], w[o], back[0]);
+      for (int a = 0; a < AHEAD; a++) {
+        const int r = r0 + a < rows ? r0 + a : rows - 1; /* of d_out zero, if it is not this one's */
+        x[a] = to_float(in[(n0 + r) * args.inputs + place]);
       }
-      if (d_in && active) put<T, 1>(d_in + (n0 + r) * args.inputs + column, back, add);
+#pragma unroll
+      for (int a = 0; a < AHEAD; a++) {
+        float back[1] = {0};
+#pragma unroll
+        for (int o = 0; o < O; o++) {
+          sum[o] = fmaf(d[r0 + a][o], x[a], sum[o]);
+          back[0] = fmaf(d[r0 + a][o], w[o], back[0]);
+        }
+        if (d_in && active && r0 + a < rows)
+          put<T, 1>(d_in + (n0 + r0 + a) * args.inputs + column, back, add);
+      }
     }
   }
   const int64_t whole = args.outputs * args.inputs;
