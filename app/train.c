@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "app/deadline.h"
+#include "app/initial.h"
 #include "app/signals.h"
 #include "model/base/log.h"
 
@@ -248,12 +249,21 @@ static enum status start_files(struct train *train) {
   return STATUS_OK;
 }
 
+/* --init: the snapshot of rank 0 gets the parameters to start from; a checkpoint of this run replaces them.
+ */
+static enum status start_from(struct train *train) {
+  const struct train_options *o = &train->options;
+  TRY(net_init(train->session.net, (uint64_t)o->seed));
+  TRY(snapshot_take(&train->snapshot));
+  return initial_read(o->init, o->model, train->session.graph, &train->snapshot);
+}
+
 /* The parameters of step `at.step` on every rank. */
 static enum status load_state(struct train *train) {
   const struct world *world = train->world;
   struct net *net = train->session.net;
   enum status status = STATUS_OK;
-  if (train->trainer.at.step == 0)
+  if (train->trainer.at.step == 0 && train->options.init[0] == '\0')
     status = net_init(net, (uint64_t)train->options.seed);
   else if (world->rank == 0)
     status = snapshot_put(&train->snapshot);
@@ -278,8 +288,10 @@ static enum status execute(struct train *train, bool *done) {
   struct session *session = &train->session;
   bool first = world->rank == 0;
   train->trainer.at = (struct checkpoint_progress){.best_accuracy = -1};
+  const char *init = train->options.init;
   *done = train->options.check;
   if (*done) {
+    TRY(world_agree(world, first && init[0] ? initial_check(init, train->options.model) : STATUS_OK));
     TRY(world_agree(world, first && train->options.resume ? check_resume(train) : STATUS_OK));
     log_info("checked: nothing was trained or written");
     return STATUS_OK;
@@ -289,6 +301,8 @@ static enum status execute(struct train *train, bool *done) {
                                   (enum optimizer_kind)train->options.optimizer, first, &train->snapshot)));
   TRY(world_agree(world, first ? open_run(train) : STATUS_OK));
   TRY(world_broadcast(world, &train->trainer.at, sizeof train->trainer.at, 0));
+  bool fresh = train->trainer.at.step == 0 && init[0];
+  TRY(world_agree(world, first && fresh ? start_from(train) : STATUS_OK));
   TRY(world_agree(world, start_trainer(train)));
   if (is_complete(train)) {
     log_info("already complete: %s is at step %" PRId64, train->options.out, train->trainer.at.step);

@@ -47,6 +47,7 @@ static const struct option_row rows[] = {
     TEXT("out", out, NULL, "DIR", OPTION_REQUIRED, "the run's folder: logs and checkpoints"),
     TEXT("config", config, NULL, "FILE", OPTION_CONFIG, "lines `name = value`; the command line wins"),
     TEXT("model", model, "simplecnn", "NAME", RESULT, "simplecnn, resnet18, resnet20"),
+    TEXT("init", init, NULL, "FILE|RUNDIR", 0, "start from this checkpoint's weights; other classes: a new last layer"),
     INTEGER("epochs", epochs, 1, 1e6, "2", "N", RESULT, "passes over the training images"),
     INTEGER("steps", steps, 1, 1e12, NULL, "N", 0, "end after N steps in all; the schedule stays that of --epochs"),
     INTEGER("batch", batch, 1, 1e6, "128", "N", RESULT, "images a step over all ranks"),
