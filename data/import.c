@@ -43,6 +43,14 @@ static enum status join_tree(struct importing *importing, const char *name, cons
   return STATUS_OK;
 }
 
+/* A member's name for a line of output: it may hold anything. */
+static const char *printable(const char *name, char *text, size_t capacity) {
+  snprintf(text, capacity, "%s", name);
+  for (char *at = text; *at; at++)
+    if ((unsigned char)*at < ' ' || *at == 127) *at = '?';
+  return text;
+}
+
 static enum status visit_member(void *context, const char *name, enum source_kind kind, bool *wanted) {
   struct importing *importing = context;
   struct member member;
@@ -55,7 +63,8 @@ static enum status visit_member(void *context, const char *name, enum source_kin
   }
   TRY(import_member_parse(name, &member));
   if (member.kind == MEMBER_OTHER) {
-    if (importing->others++ == 0) log_info("skipped: %s (not an image)", name);
+    char text[256];
+    if (importing->others++ == 0) log_info("skipped: %s (not an image)", printable(name, text, sizeof text));
     return STATUS_OK;
   }
   if (kind != SOURCE_FILE)
@@ -98,8 +107,9 @@ static enum status visit_data(void *context, const char *name, uint8_t *data, si
   importing->members++;
   time_t now = time(NULL);
   if (now >= importing->told + 2) {
+    char text[256];
     importing->told = now;
-    log_info("read %lld files, now %s", (long long)importing->members, name);
+    log_info("read %lld files, now %s", (long long)importing->members, printable(name, text, sizeof text));
   }
   enum status status = import_member_parse(name, &member);
   if (status == STATUS_OK && member.kind == MEMBER_IMAGE)

@@ -109,13 +109,13 @@ static void type_text(hid_t type, char *text, size_t capacity) {
 static enum status check_type(const struct shard *shard, const char *name, hid_t dataset, bool bytes) {
   hid_t type = H5Dget_type(dataset);
   bool good = H5Tget_class(type) == H5T_INTEGER &&
-              (!bytes || (H5Tget_size(type) == 1 && H5Tget_sign(type) == H5T_SGN_NONE));
+              (bytes ? H5Tget_size(type) == 1 && H5Tget_sign(type) == H5T_SGN_NONE : H5Tget_size(type) <= 8);
   char found[32];
   type_text(type, found, sizeof found);
   H5Tclose(type);
   if (good) return STATUS_OK;
   return RAISE(STATUS_INPUT, "%s: data set '%s' is %s, expected %s", shard->path, name, found,
-               bytes ? "uint8 (pixels 0..255)" : "an integer type");
+               bytes ? "uint8 (pixels 0..255)" : "an integer type of at most 64 bits");
 }
 
 /* The dimensions of a data set and as text "(50,32,32,3)"; a rank above 4 gives rank 5. */

@@ -15,6 +15,7 @@ packages_of() {
       libcjson-dev librandom123-dev libxxhash-dev libarchive-dev libjpeg62-turbo-dev libpng-dev ;;
     test) echo libcmocka-dev python3 python3-h5py python3-numpy xz-utils strace procps slurmctld slurmd slurm-client munge ;;
     lint) echo clang-format clang-tidy cppcheck shellcheck ;;
+    fuzz) echo clang libclang-rt-14-dev ;;
     cuda) echo g++ ;;
     *) die 2 "no package group '$1'" ;;
   esac

@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . jobs/setup.sh
 seconds=${1:-60}
 build=${CONVOY_BUILD:-build}
-command -v clang >/dev/null || die 2 "fuzzing needs clang with its compiler-rt (Debian: clang)"
+need_packages build test fuzz
 [ -x "$build/tests/test_import" ] || build_convoy "$build" all -DBUILD_TESTING=ON
 (CC=clang build_convoy build-fuzz fuzz -DFUZZ=ON -DWITH_CPU=ON -DWITH_CUDA=OFF -DBUILD_TESTING=ON)
 export ASAN_OPTIONS=allocator_may_return_null=1 LSAN_OPTIONS=suppressions=tests/fuzz/lsan.supp:print_suppressions=0

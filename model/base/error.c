@@ -26,6 +26,8 @@ enum status error_raise(enum status status, const char *function, const char *fo
   vsnprintf(message, sizeof message, format, arguments);
   va_end(arguments);
   memcpy(record.message, message, sizeof message);
+  for (char *at = record.message; *at; at++) /* names of files and archive members may hold anything */
+    if ((unsigned char)*at < ' ' || *at == 127) *at = '?';
   record.detail[0] = '\0';
   snprintf(record.trace, sizeof record.trace, "%s", function);
   return status;

@@ -19,7 +19,7 @@ enum status {
 };
 
 /* Records the error's one line (what was found, what was expected, what to do) for this thread, replacing any
- * earlier one, and returns `status`. */
+ * earlier one, and returns `status`. Control characters become '?'. */
 enum status error_raise(enum status status, const char *function, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
