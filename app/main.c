@@ -4,10 +4,12 @@
 #include <string.h>
 
 #include "app/bench.h"
+#include "app/check.h"
 #include "app/data_command.h"
 #include "app/deadline.h"
 #include "app/evaluate.h"
 #include "app/export.h"
+#include "app/import_weights.h"
 #include "app/options.h"
 #include "app/predict.h"
 #include "app/signals.h"
@@ -26,7 +28,9 @@ static const struct command commands[] = {
     {"eval", "accuracy and loss of a checkpoint on the test shards", eval_command},
     {"data", "make, check and describe shards", data_command},
     {"predict", "tell the classes of image files", predict_command},
+    {"import-weights", "make a checkpoint of a safetensors file", import_weights_command},
     {"export", "write a checkpoint's model as ONNX or safetensors", export_command},
+    {"check", "is this machine, job and data ready to train?", check_command},
     {"bench", "bench step: time a training step and its parts", bench_command},
 };
 enum { PART_SECONDS = 60 /* for all ranks to leave MPI */ };
@@ -45,7 +49,7 @@ static const struct command *find_command(const char *name) {
 static int print_help(void) {
   printf("usage: convoy COMMAND [options]\n\nTrains convolutional networks by MPI, one rank a GPU or a share "
          "of the CPU.\n\n");
-  for (int i = 0; i < COMMAND_COUNT; i++) printf("  %-8s%s\n", commands[i].name, commands[i].summary);
+  for (int i = 0; i < COMMAND_COUNT; i++) printf("  %-16s%s\n", commands[i].name, commands[i].summary);
   printf("\n'convoy COMMAND --help' lists a command's options; 'convoy --version' the versions.\n");
   return STATUS_OK;
 }
@@ -106,9 +110,11 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "train") == 0) return options_help(&train_table, stdout), STATUS_OK;
     if (strcmp(argv[1], "eval") == 0) return eval_help(), STATUS_OK;
     if (strcmp(argv[1], "predict") == 0) return predict_help(), STATUS_OK;
+    if (strcmp(argv[1], "import-weights") == 0) return import_weights_help(), STATUS_OK;
     if (strcmp(argv[1], "export") == 0) return export_help(), STATUS_OK;
     if (strcmp(argv[1], "data") == 0) return (int)data_command(argc - 1, argv + 1, NULL);
     if (strcmp(argv[1], "bench") == 0) return bench_help(stdout), STATUS_OK;
+    if (strcmp(argv[1], "check") == 0) return check_help(stdout), STATUS_OK;
   }
   return run(argc, argv);
 }

@@ -3,8 +3,13 @@
 #define CONVOY_MODEL_BACKEND_DEVICES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* A CUDA device and a driver for it are there. Never an error. */
 bool cuda_device_visible(void);
+
+/* "driver for CUDA 12.4, CUDA 12.2, cuDNN 9.1.0, NCCL 2.20.5" as loaded; true if they are what the program
+ * was compiled with. Works without a device. */
+bool cuda_versions(char *text, size_t capacity);
 
 #endif

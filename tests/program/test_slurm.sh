@@ -102,6 +102,14 @@ srun --mpi=pmix --nodes=2 --ntasks=3 --overcommit "$CONVOY" train --config "$WOR
 grep -q '^warning: host n. has . ranks*, n. has .: expected as many' "$WORK/err.txt" || fail "uneven ranks: no warning" "$WORK/err.txt"
 pass "another number of ranks is refused, an uneven one warned of"
 
+# ---- convoy check over both nodes ----
+srun --mpi=pmix --nodes=2 --ntasks=2 --ntasks-per-node=1 "$CONVOY" check --backend cpu --data "$data" --out "$WORK/refused" \
+  --expect-ranks 2 > "$WORK/out.txt" 2> "$WORK/err.txt" || fail "check" "$WORK/out.txt" "$WORK/err.txt"
+grep -q '^ok    ranks       2 on 2 hosts' "$WORK/out.txt" || fail "check: not on two hosts" "$WORK/out.txt"
+grep -q '^rank 1: n2, cpu' "$WORK/out.txt" || fail "check: no map of the ranks" "$WORK/out.txt"
+grep -q '^ok    all-reduce' "$WORK/out.txt" || fail "check: no all-reduce" "$WORK/out.txt"
+pass "convoy check over two nodes"
+
 # ---- no launcher in a batch script: one rank, with a warning ----
 job=$(sbatch --parsable --output="$WORK/alone.txt" --nodes=1 --ntasks=2 --wrap \
   "$CONVOY train --config $WORK/base.conf --out $WORK/alone --steps 2 --eval-every 0 --epochs 1")
