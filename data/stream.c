@@ -129,14 +129,14 @@ static int64_t next_group(const struct stream *stream) {
   int64_t size = stream->ring.group, left = stream->count - stream->filled;
   if (left < size) size = left;
   int64_t room = stream->released + stream->ring.slots - stream->filled;
-  return stream->status == STATUS_OK && room >= size ? size : 0;
+  return stream->status == STATUS_OK && size > 0 && room >= size ? size : 0;
 }
 
 static void *work(void *argument) {
   struct stream *stream = argument;
   pthread_mutex_lock(&stream->lock);
   for (;;) {
-    int64_t count;
+    int64_t count = 0;
     while (!stream->ended && (count = next_group(stream)) == 0)
       pthread_cond_wait(&stream->changed, &stream->lock);
     if (stream->ended) break;
@@ -225,7 +225,7 @@ enum status stream_begin(struct stream *stream, struct sample *list, int64_t cou
     return RAISE(STATUS_INTERNAL, "%lld rows of %lld", (long long)count,
                  (long long)stream->dataset->train.count);
   pthread_mutex_lock(&stream->lock);
-  stream->count = stream->filled; /* nothing more of the earlier list */
+  stream->count = 0; /* nothing more of the earlier list */
   while (stream->busy) pthread_cond_wait(&stream->changed, &stream->lock);
   stream->filled = stream->released = 0;
   stream->count = count;
