@@ -55,51 +55,6 @@ char *export_class_list(const struct trained *trained) {
   return text;
 }
 
-/* ---- order of elements ---- */
-
-/* from[outer][window][channel] to to[outer][channel][window]. */
-static void channels_first(const float *from, int64_t outer, int64_t window, int64_t channels, float *to) {
-  for (int64_t o = 0; o < outer; o++)
-    for (int64_t w = 0; w < window; w++)
-      for (int64_t c = 0; c < channels; c++)
-        to[(o * channels + c) * window + w] = from[(o * window + w) * channels + c];
-}
-
-/* The weight of a node, whose shape becomes PyTorch's; copy: as large as the largest array. */
-static void reorder_weight(const struct graph_node *node, struct checkpoint_item *weight, float *copy) {
-  int64_t *dim = weight->tensor.dim, channels, window;
-  const struct tensor *in = &node->desc.in[0];
-  if (node->desc.kind == OP_CONV2D) {
-    channels = dim[3];
-    window = dim[1] * dim[2];
-    dim[3] = dim[2];
-    dim[2] = dim[1];
-    dim[1] = channels;
-  } else {
-    channels = in->dim[in->rank - 1];
-    window = dim[1] / channels;
-  }
-  memcpy(copy, weight->data, tensor_bytes(&weight->tensor));
-  channels_first(copy, dim[0], window, channels, weight->data);
-}
-
-enum status export_reorder(const struct graph *graph, struct trained_arrays *arrays) {
-  int64_t largest = 1;
-  for (int i = 0; i < arrays->count; i++) {
-    int64_t count = tensor_count(&arrays->item[i].tensor);
-    if (count > largest) largest = count;
-  }
-  float *copy = malloc((size_t)largest * sizeof *copy);
-  if (!copy) return RAISE(STATUS_INPUT, "no memory for an array of %" PRId64 " elements", largest);
-  for (int i = 0; i < graph->node_count; i++) {
-    enum op_kind kind = graph->node[i].desc.kind;
-    if (kind == OP_CONV2D || kind == OP_LINEAR)
-      reorder_weight(&graph->node[i], &arrays->item[arrays->first[i]], copy);
-  }
-  free(copy);
-  return STATUS_OK;
-}
-
 /* ---- the command ---- */
 
 static enum status run(const struct export_options *options) {

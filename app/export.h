@@ -11,6 +11,9 @@ void export_help(void);
 /* Reorders the arrays as PyTorch and ONNX have them: filters K,R,S,C to K,C,R,S (also their shapes), and the
  * columns of a matrix that reads an image from H,W,C to C,H,W order. */
 enum status export_reorder(const struct graph *graph, struct trained_arrays *arrays);
+/* The way back, elements and shapes; and the reordered shapes alone. */
+enum status export_restore(const struct graph *graph, struct trained_arrays *arrays);
+void export_shapes(const struct graph *graph, struct trained_arrays *arrays);
 
 /* Each writes `path` (whole or not at all, see durable.h) from reordered arrays.
  *

@@ -249,8 +249,7 @@ static enum status start_files(struct train *train) {
   return STATUS_OK;
 }
 
-/* --init: the snapshot of rank 0 gets the parameters to start from; a checkpoint of this run replaces them.
- */
+/* --init: the snapshot of rank 0 gets the parameters to start from. */
 static enum status start_from(struct train *train) {
   const struct train_options *o = &train->options;
   TRY(net_init(train->session.net, (uint64_t)o->seed));

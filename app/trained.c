@@ -103,8 +103,7 @@ static int64_t list(const struct graph *graph, struct trained_arrays *arrays) {
   return elements;
 }
 
-enum status trained_read(const struct trained *trained, struct trained_arrays *arrays) {
-  const struct graph *graph = trained->graph;
+enum status trained_arrays_create(const struct graph *graph, struct trained_arrays *arrays) {
   size_t nodes = (size_t)graph->node_count;
   enum status status = STATUS_OK;
   *arrays = (struct trained_arrays){0};
@@ -112,15 +111,21 @@ enum status trained_read(const struct trained *trained, struct trained_arrays *a
   arrays->first = calloc(nodes + 1, sizeof *arrays->first);
   if (!arrays->item || !arrays->first) TRY_OUT(RAISE(STATUS_INPUT, "no memory for a list of the arrays"));
   int64_t elements = list(graph, arrays);
-  arrays->memory = malloc(((size_t)elements + 1) * sizeof(float));
+  arrays->memory = calloc((size_t)elements + 1, sizeof(float));
   if (!arrays->memory) TRY_OUT(RAISE(STATUS_INPUT, "no memory for %lld parameters", (long long)elements));
   float *next = arrays->memory;
   for (int i = 0; i < arrays->count; i++) {
     arrays->item[i].data = next;
     next += tensor_count(&arrays->item[i].tensor);
   }
-  TRY_OUT(checkpoint_read(trained->checkpoint, arrays->item, arrays->count));
 out:
+  if (status != STATUS_OK) trained_arrays_destroy(arrays);
+  return status;
+}
+
+enum status trained_read(const struct trained *trained, struct trained_arrays *arrays) {
+  TRY(trained_arrays_create(trained->graph, arrays));
+  enum status status = checkpoint_read(trained->checkpoint, arrays->item, arrays->count);
   if (status != STATUS_OK) trained_arrays_destroy(arrays);
   return status;
 }

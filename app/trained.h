@@ -27,6 +27,8 @@ struct trained_arrays {
   int *first;    /* [graph->node_count + 1], owned: item[first[i]] begins node i's */
   float *memory; /* owned */
 };
+/* Lists a model's arrays and makes room for them, all zero. */
+enum status trained_arrays_create(const struct graph *graph, struct trained_arrays *arrays);
 enum status trained_read(const struct trained *trained, struct trained_arrays *arrays);
 void trained_arrays_destroy(struct trained_arrays *arrays); /* also a zeroed one */
 

@@ -5,6 +5,8 @@ export_check.py same JSON JSON                  the same files, classes and, but
 export_check.py onnx FILE SHARD JSON            onnx.checker, ONNX Runtime: the same as JSON's lines (convoy predict --json)
 export_check.py safetensors FILE CHECKPOINT     names, shapes and values are the checkpoint's, in PyTorch's layout
 export_check.py torch FILE SHARD JSON           loads into torchvision's resnet18 with strict=True: the same logits
+export_check.py make FILE SHARD JSON            a resnet18 that torchvision made, its weights as FILE, its logits as JSON
+export_check.py damage FILE FOLDER              variants of a safetensors file that no reader may take
 export_check.py resize FILE PNG                 PNG at twice the size, by Pillow, with its pixels resampled back to FILE
 """
 import json
@@ -59,7 +61,8 @@ def compare(what, logits, expected):
 
 def same(lines, expected):
     first, second = ([json.loads(line) for line in open(path)] for path in (lines, expected))
-    assert [(x["file"], x["class"]) for x in first] == [(x["file"], x["class"]) for x in second]
+    if "file" in second[0]:
+        assert [(x["file"], x["class"]) for x in first] == [(x["file"], x["class"]) for x in second]
     compare("predictions", predictions(lines), predictions(expected))
 
 
@@ -104,17 +107,81 @@ def check_safetensors(path, checkpoint):
     print(f"safetensors: {len(mine)} arrays and {len(counters)} counters")
 
 
-def check_torch(path, data, lines):
+def cifar_resnet18(classes):
     import torch
     import torchvision
+
+    net = torchvision.models.resnet18(num_classes=classes)
+    net.conv1 = torch.nn.Conv2d(3, 64, 3, 1, 1, bias=False)
+    net.maxpool = torch.nn.Identity()
+    return net
+
+
+def make(path, data, lines):
+    import torch
+    from safetensors.torch import save_file
+
+    torch.manual_seed(1)
+    net = cifar_resnet18(7)
+    for name, array in net.state_dict().items():
+        if name.endswith("running_mean"):
+            array.uniform_(-0.5, 0.5)
+        elif name.endswith("running_var"):
+            array.uniform_(0.5, 2)
+    net.eval()
+    save_file(net.state_dict(), path)
+    with torch.no_grad():
+        logits = net((torch.from_numpy(scaled(shard(data)[0])) - 0.5) / 0.25).numpy()
+    with open(lines, "w") as f:
+        for row in logits:
+            f.write(json.dumps({"logits": row.tolist()}) + "\n")
+
+
+def damage(path, folder):
+    whole = open(path, "rb").read()
+    length = struct.unpack("<Q", whole[:8])[0]
+    header, data = json.loads(whole[8 : 8 + length]), whole[8 + length :]
+
+    def variant(name, header, data=data):
+        text = header if isinstance(header, bytes) else json.dumps(header).encode()
+        with open(f"{folder}/{name}.safetensors", "wb") as f:
+            f.write(struct.pack("<Q", len(text)) + text + data)
+
+    def entry(name, **change):
+        variant(name, {**header, "fc.weight": {**header["fc.weight"], **change}})
+
+    begin, end = header["fc.weight"]["data_offsets"]
+    entry("offset-behind", data_offsets=[begin + 2**40, end + 2**40])
+    entry("offset-negative", data_offsets=[-4, end - begin - 4])
+    entry("offset-swapped", data_offsets=[end, begin])
+    entry("offset-short", data_offsets=[begin, end - 4])
+    entry("offset-text", data_offsets="none")
+    entry("shape-negative", shape=[-10, 7200])
+    entry("shape-other", shape=[7200, 10])
+    entry("shape-huge", shape=[2**60, 2**60])
+    entry("dtype-other", dtype="I8")
+    variant("array-missing", {k: v for k, v in header.items() if k != "conv1.weight"})
+    variant("header-list", b"[]")
+    variant("header-cut", whole[8 : 8 + length // 2])
+    variant("data-cut", header, data[:-1000])
+    for name, content in {
+        "empty": b"",
+        "prefix": whole[:5],
+        "length": struct.pack("<Q", 2**63) + whole[8:],
+        "length-behind": struct.pack("<Q", len(whole)) + whole[8:],
+    }.items():
+        with open(f"{folder}/{name}.safetensors", "wb") as f:
+            f.write(content)
+
+
+def check_torch(path, data, lines):
+    import torch
     from safetensors import safe_open
     from safetensors.torch import load_file
 
     with safe_open(path, "pt") as f:
         meta = f.metadata()
-    net = torchvision.models.resnet18(num_classes=len(json.loads(meta["classes"])))
-    net.conv1 = torch.nn.Conv2d(3, 64, 3, 1, 1, bias=False)
-    net.maxpool = torch.nn.Identity()
+    net = cifar_resnet18(len(json.loads(meta["classes"])))
     net.load_state_dict(load_file(path), strict=True)
     net.eval()
     mean, std = (np.array([float(x) for x in meta[k].split(",")], dtype=np.float32) for k in ("mean", "std"))
@@ -133,5 +200,14 @@ def resize(path, out):
 
 
 if __name__ == "__main__":
-    command = {"images": images, "same": same, "onnx": check_onnx, "safetensors": check_safetensors, "torch": check_torch, "resize": resize}
+    command = {
+        "images": images,
+        "same": same,
+        "onnx": check_onnx,
+        "safetensors": check_safetensors,
+        "torch": check_torch,
+        "make": make,
+        "damage": damage,
+        "resize": resize,
+    }
     command[sys.argv[1]](*sys.argv[2:])

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# convoy export and convoy predict, checked against the programs that read what they write: ONNX Runtime, safetensors
+# convoy export, predict and import-weights, checked against the programs that read what they write: ONNX Runtime, safetensors
 # and (heavy) torchvision, each where CONVOY_PYTHON (default: python3) has it.
 # shellcheck source=tests/program/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -101,6 +101,26 @@ expect 4 "a folder that is not there"
 [ -e "$WORK/x" ] && fail "a refused export wrote something"
 pass "export writes files and refuses what it cannot do"
 
+# ---- import-weights ----
+for model in simplecnn resnet20; do
+  ranks 1 import-weights "$WORK/$model.safetensors" --out "$WORK/$model-back"
+  expect 0 "import of $model's weights"
+  "$(dirname "$CONVOY")/../tests/compare_arrays" "$WORK/$model-back"/step-*.h5 "$WORK/$model"/checkpoints/step-*.h5 \
+    /parameters /statistics > "$WORK/out.txt" 2>&1 || fail "$model changed on the way" "$WORK/out.txt"
+  ranks 1 predict --checkpoint "$WORK/$model-back" --backend cpu --json "$WORK/images"
+  expect 0 "predict with $model's imported weights"
+  diff "$WORK/out.txt" "$WORK/$model.json" > "$WORK/diff.txt" || fail "$model predicts differently" "$WORK/diff.txt"
+done
+pass "exported weights come back bit by bit"
+mkdir "$WORK/damaged"
+check damage "$WORK/simplecnn.safetensors" "$WORK/damaged"
+for file in "$WORK/damaged"/*; do
+  refused "weights: $(basename "$file")" "error: " import-weights "$file" --out "$WORK/x"
+done
+refused "weights of another model" "holds\|has no\|expected" import-weights "$WORK/simplecnn.safetensors" --model resnet20 --out "$WORK/x"
+[ -e "$WORK/x" ] && fail "a refused import wrote something"
+pass "damaged weights are refused"
+
 if has "onnx, onnxruntime"; then
   for model in simplecnn resnet20; do check onnx "$WORK/$model.onnx" "$shard" "$WORK/$model.json"; done
   pass "ONNX Runtime computes the same from the exported models"
@@ -123,6 +143,15 @@ if has "torchvision, safetensors"; then # heavy: a large program to load
   export_to resnet18 safetensors
   check torch "$WORK/resnet18.safetensors" "$shard" "$WORK/resnet18.json"
   pass "torchvision's resnet18 loads the export with strict=True and computes the same"
+  check make "$WORK/made.safetensors" "$shard" "$WORK/made.json"
+  refused "no normalisation" "give --mean" import-weights "$WORK/made.safetensors" --model resnet18 --out "$WORK/made"
+  ranks 1 import-weights "$WORK/made.safetensors" --model resnet18 --mean 0.5 --std 0.25 --out "$WORK/made"
+  expect 0 "import of torchvision's weights"
+  ranks 1 predict --checkpoint "$WORK/made" --backend cpu --json "$WORK/images"
+  expect 0 "predict with torchvision's weights"
+  cp "$WORK/out.txt" "$WORK/made-here.json"
+  check same "$WORK/made-here.json" "$WORK/made.json"
+  pass "weights that torchvision made compute the same here"
 else
   echo "skipped (heavy): no torchvision and safetensors for $python"
 fi

@@ -1,0 +1,218 @@
+/* The command `convoy import-weights`: safetensors with torchvision's names become a checkpoint, which eval,
+ * predict, export and train --init take. The way back of `convoy export --format safetensors`. */
+#include "app/import_weights.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "app/export.h"
+#include "app/options.h"
+#include "app/record.h"
+#include "app/safetensors.h"
+#include "model/base/log.h"
+#include "model/zoo/zoo.h"
+
+struct import_options {
+  char weights[OPTION_TEXT], out[OPTION_TEXT], model[OPTION_TEXT], image[OPTION_TEXT];
+  struct option_triple mean, std;
+  bool quiet;
+};
+
+#define FIELD(member) .offset = offsetof(struct import_options, member)
+static const struct option_row rows[] = {
+    {.name = "weights",
+     .type = OPTION_TEXT_VALUE,
+     FIELD(weights),
+     .value = "FILE",
+     .flags = OPTION_REQUIRED | OPTION_OPERAND,
+     .help = "a safetensors file with torchvision's names"},
+    {.name = "out",
+     .letter = 'o',
+     .type = OPTION_TEXT_VALUE,
+     FIELD(out),
+     .value = "DIR",
+     .flags = OPTION_REQUIRED,
+     .help = "folder for the checkpoint"},
+    {.name = "model",
+     .type = OPTION_TEXT_VALUE,
+     FIELD(model),
+     .value = "NAME",
+     .help = "its model (default: as the file's metadata says)"},
+    {.name = "image",
+     .type = OPTION_TEXT_VALUE,
+     FIELD(image),
+     .value = "HxWxC",
+     .help = "size of the images (default: by the metadata, else 32x32x3)"},
+    {.name = "mean",
+     .type = OPTION_TRIPLE,
+     FIELD(mean),
+     .least = -10,
+     .most = 10,
+     .value = "R,G,B",
+     .help = "subtracted from pixels in 0..1 (default: by the metadata)"},
+    {.name = "std",
+     .type = OPTION_TRIPLE,
+     FIELD(std),
+     .least = 0,
+     .most = 10,
+     .value = "R,G,B",
+     .flags = OPTION_ABOVE,
+     .help = "divides them (default: by the metadata)"},
+    {.name = "quiet", .letter = 'q', .type = OPTION_FLAG, FIELD(quiet), .help = "say nothing"},
+};
+static const struct option_table table = {
+    .command = "convoy import-weights",
+    .summary = "Makes a checkpoint of weights in a safetensors file.",
+    .rows = rows,
+    .count = sizeof rows / sizeof *rows,
+};
+
+/* What the checkpoint will say; an option wins over the file's metadata. */
+struct facts {
+  const char *model, *image;
+  int height, width, channels, classes;
+  char mean[RECORD_VALUE], std[RECORD_VALUE], class_count[16];
+  char *class_names; /* owned; one a line */
+};
+
+/* ---- facts ---- */
+
+static enum status moments(const struct safetensors *file, const char *name,
+                           const struct option_triple *given, int channels, char text[RECORD_VALUE]) {
+  const char *stored = safetensors_metadata(file, name);
+  float number[4];
+  if (given->count == 0 && !stored)
+    return RAISE(STATUS_INPUT, "the file does not say by which %s its images were normalised; give --%s",
+                 name, name);
+  if (given->count == 0)
+    snprintf(text, RECORD_VALUE, "%s", stored);
+  else
+    for (int c = 0, used = 0; c < channels && c < 3; c++)
+      used += snprintf(text + used, RECORD_VALUE - (size_t)used, "%s%.9g", c ? "," : "",
+                       given->value[given->count == 3 ? c : 0]);
+  if (record_numbers(text, number) != channels)
+    return RAISE(STATUS_INPUT, "%s is '%s'; expected %d numbers", name, text, channels);
+  return STATUS_OK;
+}
+
+/* The last layer's bias has as many elements as there are classes. */
+static enum status count_classes(const struct safetensors *file, struct facts *facts) {
+  struct graph *graph;
+  struct tensor shape;
+  TRY(zoo_build(facts->model, facts->height, facts->width, facts->channels, 2, &graph));
+  char name[GRAPH_NAME];
+  snprintf(name, sizeof name, "%s", graph->node[graph->logits - 1].param[1].name);
+  graph_destroy(graph);
+  if (!safetensors_shape(file, name, &shape) || shape.rank != 1 || shape.dim[0] < 2)
+    return RAISE(STATUS_INPUT, "the file has no vector %s, the bias of %s's last layer", name, facts->model);
+  facts->classes = (int)shape.dim[0];
+  snprintf(facts->class_count, sizeof facts->class_count, "%d", facts->classes);
+  return STATUS_OK;
+}
+
+/* The metadata's list of names, if it fits. */
+static enum status name_classes(const struct safetensors *file, struct facts *facts) {
+  const char *text = safetensors_metadata(file, "classes");
+  cJSON *list = text ? cJSON_Parse(text) : NULL;
+  bool fits = cJSON_IsArray(list) && cJSON_GetArraySize(list) == facts->classes;
+  facts->class_names = calloc(1, (text ? strlen(text) : 0) + 1); /* JSON is never shorter than its names */
+  const cJSON *name;
+  cJSON_ArrayForEach(name, list) {
+    if (!fits || !facts->class_names || !cJSON_IsString(name)) break;
+    if (facts->class_names[0]) strcat(facts->class_names, "\n");
+    strcat(facts->class_names, name->valuestring);
+  }
+  cJSON_Delete(list);
+  return facts->class_names ? STATUS_OK : RAISE(STATUS_INPUT, "no memory for the names of the classes");
+}
+
+static enum status find_facts(const struct safetensors *file, const struct import_options *options,
+                              struct facts *facts) {
+  facts->model = options->model[0] ? options->model : safetensors_metadata(file, "model");
+  facts->image = options->image[0] ? options->image : safetensors_metadata(file, "image");
+  if (!facts->model) return RAISE(STATUS_INPUT, "%s does not say its model; give --model", options->weights);
+  if (!facts->image) facts->image = "32x32x3";
+  int read = 0;
+  if (sscanf(facts->image, "%4dx%4dx%1d%n", &facts->height, &facts->width, &facts->channels, &read) != 3 ||
+      facts->image[read] != '\0' || facts->height < 1 || facts->width < 1 || facts->channels < 1 ||
+      facts->channels > 4)
+    return RAISE(STATUS_INPUT, "--image is '%s'; expected height x width x channels, as 32x32x3",
+                 facts->image);
+  TRY(count_classes(file, facts));
+  TRY(moments(file, "mean", &options->mean, facts->channels, facts->mean));
+  TRY(moments(file, "std", &options->std, facts->channels, facts->std));
+  return name_classes(file, facts);
+}
+
+/* ---- the checkpoint ---- */
+
+static enum status read_arrays(const struct safetensors *file, const struct graph *graph,
+                               struct trained_arrays *arrays) {
+  TRY(trained_arrays_create(graph, arrays));
+  enum status status = STATUS_OK;
+  export_shapes(graph, arrays);
+  for (int i = 0; i < arrays->count; i++)
+    TRY_OUT(safetensors_read(file, arrays->item[i].name, &arrays->item[i].tensor, arrays->item[i].data));
+  TRY_OUT(export_restore(graph, arrays));
+out:
+  if (status != STATUS_OK) trained_arrays_destroy(arrays);
+  return status;
+}
+
+static enum status write(const struct import_options *options, const struct safetensors *file,
+                         const struct facts *facts, const struct trained_arrays *arrays) {
+  const struct checkpoint_option option[] = {{"model", facts->model}, {"classes", facts->class_count},
+                                             {"image", facts->image}, {"mean", facts->mean},
+                                             {"std", facts->std},     {"class-names", facts->class_names}};
+  const char *step = safetensors_metadata(file, "step");
+  struct checkpoint_content content = {
+      .progress = {.best_accuracy = -1, .step = step ? strtoll(step, NULL, 10) : 0},
+      .options = option,
+      .option_count = sizeof option / sizeof *option,
+      .items = arrays->item,
+      .item_count = arrays->count};
+  char path[CHECKPOINT_PATH];
+  if (content.progress.step < 0) content.progress.step = 0;
+  if (mkdir(options->out, 0777) != 0 && errno != EEXIST)
+    return RAISE(STATUS_STORAGE, "cannot create the folder %s: %s", options->out, strerror(errno));
+  TRY(checkpoint_write(options->out, &content, 0, false));
+  log_info("%s: %s in %d classes, %d arrays of %s",
+           checkpoint_path(options->out, content.progress.step, path), facts->model, facts->classes,
+           arrays->count, options->weights);
+  return STATUS_OK;
+}
+
+static enum status run(const struct import_options *options) {
+  struct safetensors *file = NULL;
+  struct graph *graph = NULL;
+  struct trained_arrays arrays = {0};
+  struct facts facts = {.model = NULL};
+  enum status status;
+  TRY_OUT(safetensors_open(options->weights, &file));
+  TRY_OUT(find_facts(file, options, &facts));
+  TRY_OUT(zoo_build(facts.model, facts.height, facts.width, facts.channels, facts.classes, &graph));
+  TRY_OUT(read_arrays(file, graph, &arrays));
+  TRY_OUT(write(options, file, &facts, &arrays));
+out:
+  trained_arrays_destroy(&arrays);
+  graph_destroy(graph);
+  free(facts.class_names);
+  safetensors_close(file);
+  return status;
+}
+
+void import_weights_help(void) {
+  options_help(&table, stdout);
+}
+
+enum status import_weights_command(int argc, char **argv, const struct world *world) {
+  struct import_options options = {.quiet = false};
+  TRY(world_agree(world, options_parse(&table, argc, argv, &options)));
+  log_open(world->rank, world->host, options.quiet);
+  return world_agree(world, world->rank == 0 ? run(&options) : STATUS_OK);
+}
