@@ -57,9 +57,10 @@ __global__ void __launch_bounds__(THREADS)
   T *out = batch + (size_t)blockIdx.x * (size_t)size;
   for (int p = (int)(blockIdx.y * THREADS + threadIdx.x); p < size / V; p += (int)gridDim.y * THREADS) {
     float value[V];
+    const int first = p * V / channels;
+    int c = p * V - first * channels, y = first / width, x = first - y * width;
 #pragma unroll
     for (int i = 0; i < V; i++) {
-      const int at = p * V + i, c = at % channels, x = at / channels % width, y = at / channels / width;
       const int from_y = source(y + sample.shift_y, desc.height, sample.reflect);
       const int from_x = source((sample.flip ? width - 1 - x : x) + sample.shift_x, width, sample.reflect);
       const bool cut = y >= sample.cut_y && y < sample.cut_y + sample.cut && x >= sample.cut_x &&
@@ -69,6 +70,8 @@ __global__ void __launch_bounds__(THREADS)
         const float pixel = (float)image[(from_y * width + from_x) * channels + c];
         value[i] = (pixel / 255.0f - desc.mean[c]) / desc.std[c];
       }
+      if (++c == channels) c = 0, x++;
+      if (x == width) x = 0, y++;
     }
     store<T, V>(out + p * V, value);
   }

@@ -17,12 +17,13 @@ __global__ void __launch_bounds__(THREADS) conv_pool(const __grid_constant__ str
   for (int i = (int)threadIdx.x; i < BAND_FILTERS * TAPS; i += THREADS)
     taps[i] = i < filters * TAPS ? to_float(weight[i]) : 0.0f;
   const float bias = args.bias && lane < filters ? args.bias[first + lane] : 0.0f;
-  band_fill<T>(args, grid, blockIdx.x, tile);
+  const band_place place = band_at(grid, (int)blockIdx.x);
+  band_fill<T>(args, grid, place, tile);
   __syncthreads();
   float w[TAPS];
 #pragma unroll
   for (int t = 0; t < TAPS; t++) w[t] = taps[lane * TAPS + t];
-  for (band_walk walk = band_walk_begin(args, grid, blockIdx.x); walk.o < walk.count; band_walk_on(walk)) {
+  for (band_walk walk = band_walk_begin(args, grid, place); walk.o < walk.count; band_walk_on(walk)) {
     const float *from = tile + (walk.y * grid.pitch + walk.x * C) * args.pool_stride;
     float sum[P][P];
 #pragma unroll
@@ -73,7 +74,7 @@ bool kernel_conv_pool_fits(const struct conv_pool_args *args) {
   auto any = [](auto...) { return 0; };
   struct band_grid grid = band_grid(args, ITEMS);
   return with_taps(args, any) == 0 && with_pool(args, any) == 0 && band_bytes(&grid) <= BAND_BYTES &&
-         tickets <= BAND_MOST_TICKETS && grid.items < INT32_MAX;
+         tickets <= BAND_MOST_TICKETS && grid.items < INT32_MAX / 2;
 }
 
 int kernel_conv_pool(cudaStream_t stream, const struct conv_pool_args *args) {

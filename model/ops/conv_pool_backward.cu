@@ -86,12 +86,13 @@ __global__ void __launch_bounds__(THREADS, 2)
   const int first = (int)blockIdx.y * BAND_FILTERS, filter = first + (int)threadIdx.x % 32;
   const int inverse = 65536 / args.pool + 1; /* of what is below 256 */
   float sum[TAPS + 1] = {};                  /* the last: of the bias */
-  for (int64_t item = blockIdx.x; item < grid.items; item += gridDim.x) {
-    band_walk walk = band_walk_begin(args, grid, item);
+  for (int item = (int)blockIdx.x; item < (int)grid.items; item += (int)gridDim.x) {
+    const band_place place = band_at(grid, item);
+    band_walk walk = band_walk_begin(args, grid, place);
     chosen_places places;
     read_places<T>(args, walk, filter, places);
     __syncthreads();
-    band_fill<T>(args, grid, item, tile);
+    band_fill<T>(args, grid, place, tile);
     __syncthreads();
     while (walk.o < walk.count) {
 #pragma unroll

@@ -26,7 +26,7 @@ struct band_grid {
   int rows;          /* pooled rows of a band */
   int bands;         /* of an image */
   int tile_h, pitch; /* of the band in shared memory */
-  int64_t items;     /* bands of all images */
+  int64_t items;     /* bands of all images; an int on the device */
 };
 
 /* At least `items` bands if there can be, and none larger than the shared memory. */
@@ -63,13 +63,23 @@ template <typename F> static inline int with_taps(const struct conv_pool_args *a
   return (int)cudaErrorInvalidValue;
 }
 
+/* The image of band number `item`, and its first pooled row there. */
+struct band_place {
+  int image, top;
+};
+
+__device__ __forceinline__ band_place band_at(const struct band_grid &grid, int item) {
+  const int image = item / grid.bands;
+  return {image, (item - image * grid.bands) * grid.rows};
+}
+
 /* The band's rows of the image, zero where it is padded. */
 template <typename T>
 __device__ __forceinline__ void band_fill(const struct conv_pool_args &args, const struct band_grid &grid,
-                                          int64_t item, float *tile) {
-  const int first = (int)(item % grid.bands) * grid.rows * args.pool_stride - args.pad;
+                                          const band_place &place, float *tile) {
+  const int first = place.top * args.pool_stride - args.pad;
   const int row = args.w * args.c, left = args.pad * args.c, warps = (int)blockDim.x / 32;
-  const T *image = (const T *)args.in + item / grid.bands * args.h * row;
+  const T *image = (const T *)args.in + (int64_t)place.image * args.h * row;
   for (int y = (int)threadIdx.x / 32; y < grid.tile_h; y += warps) {
     const bool inside = first + y >= 0 && first + y < args.h;
     const T *from = image + (int64_t)(first + y) * row - left;
@@ -87,16 +97,15 @@ struct band_walk {
 };
 
 __device__ __forceinline__ band_walk band_walk_begin(const struct conv_pool_args &args,
-                                                     const struct band_grid &grid, int64_t item) {
-  const int top = (int)(item % grid.bands) * grid.rows;
-  const int rows = args.out_h - top < grid.rows ? args.out_h - top : grid.rows;
+                                                     const struct band_grid &grid, const band_place &place) {
+  const int left = args.out_h - place.top, rows = left < grid.rows ? left : grid.rows;
   band_walk walk;
   walk.o = (int)threadIdx.x / 32;
   walk.count = rows * args.out_w;
   walk.width = args.out_w;
   walk.y = walk.o / walk.width;
   walk.x = walk.o - walk.y * walk.width;
-  walk.first = (item / grid.bands * args.out_h + top) * args.out_w;
+  walk.first = ((int64_t)place.image * args.out_h + place.top) * args.out_w;
   return walk;
 }
 

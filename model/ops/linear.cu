@@ -69,10 +69,10 @@ __global__ void __launch_bounds__(THREADS, O > 10 ? 1 : 2)
   __shared__ float warp_part[THREADS / 32][SUMS];
   const int outputs = (int)args.outputs, splits = (int)gridDim.y;
   const int64_t first = (int64_t)blockIdx.x * ROWS;
-  const int64_t packs = args.inputs / V, each = (packs + splits - 1) / splits;
-  const int64_t begin = (int64_t)blockIdx.y * each, end = begin + each < packs ? begin + each : packs;
+  const int packs = (int)(args.inputs / V), each = (packs + splits - 1) / splits;
+  const int begin = (int)blockIdx.y * each, end = packs - begin < each ? packs : begin + each;
   float sum[SUMS] = {};
-  for (int64_t p = begin + threadIdx.x; p < end; p += THREADS) {
+  for (int p = begin + (int)threadIdx.x; p < end; p += THREADS) {
     float x[ROWS][V], w[O][V];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
@@ -171,13 +171,13 @@ __global__ void __launch_bounds__(COLUMNS)
   const int64_t column = (int64_t)blockIdx.x * COLUMNS + threadIdx.x;
   const bool active = column < args.inputs;
   const int64_t place = active ? column : args.inputs - 1; /* reads */
-  const int64_t each = (args.rows + splits - 1) / splits, begin = (int64_t)blockIdx.y * each;
-  const int64_t end = begin + each < args.rows ? begin + each : args.rows;
+  const int all_rows = (int)args.rows, each = (all_rows + splits - 1) / splits;
+  const int begin = (int)blockIdx.y * each, end = all_rows - begin < each ? all_rows : begin + each;
   float w[O], sum[O] = {};
 #pragma unroll
   for (int o = 0; o < O; o++) w[o] = o < outputs ? to_float(weight[o * args.inputs + place]) : 0.0f;
-  for (int64_t n0 = begin; n0 < end; n0 += STAGED) {
-    const int rows = (int)(end - n0 < STAGED ? end - n0 : STAGED);
+  for (int n0 = begin; n0 < end; n0 += STAGED) {
+    const int rows = end - n0 < STAGED ? end - n0 : STAGED;
     __syncthreads();
     for (int i = (int)threadIdx.x; i < STAGED * O; i += COLUMNS) {
       const int r = i / O, o = i % O;

@@ -21,6 +21,7 @@ size_t kernel_softmax_xent_workspace(int64_t rows) {
 template <typename T>
 __device__ float2 row_loss(const T *x, int label, int classes, float smoothing, float *log_sum_exp) {
   const int lane = (int)threadIdx.x % 32;
+  const float chosen = to_float(x[label]);
   float most = -INFINITY;
   int best = 0x7fffffff;
   for (int k = lane; k < classes; k += 32) {
@@ -43,7 +44,7 @@ __device__ float2 row_loss(const T *x, int label, int classes, float smoothing, 
   centred = warp_sum(centred);
   const float log_sum = logf(sum);
   *log_sum_exp = most + log_sum;
-  const float right = log_sum - (to_float(x[label]) - most);
+  const float right = log_sum - (chosen - most);
   const float all = log_sum - centred / (float)classes; /* the mean over classes */
   return make_float2(smoothing > 0 ? (1.0f - smoothing) * right + smoothing * all : right,
                      best == label ? 1.0f : 0.0f);
@@ -54,8 +55,7 @@ __global__ void __launch_bounds__(WARPS * 32)
     softmax_xent(const T *logits, const int32_t *labels, int64_t rows, int classes, float smoothing,
                  float *out, float *log_sum_exp, float *partial, uint32_t *tickets) {
   __shared__ float2 result[WARPS];
-  __shared__ double share[2][WARPS * 32];
-  __shared__ bool last;
+  __shared__ double share[2][WARPS];
   const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
   const int64_t row = (int64_t)blockIdx.x * WARPS + warp;
   float2 mine = make_float2(0, 0);
@@ -71,29 +71,24 @@ __global__ void __launch_bounds__(WARPS * 32)
     for (int w = 1; w < WARPS; w++) sum.x += result[w].x, sum.y += result[w].y;
     partial[2 * blockIdx.x] = sum.x;
     partial[2 * blockIdx.x + 1] = sum.y;
-    __threadfence();
-    last = atomicInc(tickets, gridDim.x - 1) == gridDim.x - 1;
   }
-  __syncthreads();
-  if (!last) return;
-  __threadfence();
+  if (!last_of(tickets, gridDim.x)) return;
   double loss = 0, correct = 0;
   for (unsigned b = threadIdx.x; b < gridDim.x; b += WARPS * 32) {
     loss += (double)__ldcg(&partial[2 * b]);
     correct += (double)__ldcg(&partial[2 * b + 1]);
   }
-  share[0][threadIdx.x] = loss;
-  share[1][threadIdx.x] = correct;
-  for (int half = WARPS * 16; half > 0; half /= 2) {
-    __syncthreads();
-    if ((int)threadIdx.x < half) {
-      share[0][threadIdx.x] += share[0][threadIdx.x + half];
-      share[1][threadIdx.x] += share[1][threadIdx.x + half];
-    }
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    loss += __shfl_xor_sync(0xffffffffu, loss, offset);
+    correct += __shfl_xor_sync(0xffffffffu, correct, offset);
   }
-  if (threadIdx.x == 0) {
-    out[0] = (float)share[0][0];
-    out[1] = (float)share[1][0];
+  if (lane == 0) share[0][warp] = loss, share[1][warp] = correct;
+  __syncthreads();
+  if (threadIdx.x < 2) {
+    double sum = 0;
+    for (int w = 0; w < WARPS; w++) sum += share[threadIdx.x][w];
+    out[threadIdx.x] = (float)sum;
   }
 }
 
@@ -115,8 +110,8 @@ __global__ void __launch_bounds__(256)
                           int classes, float smoothing, const float *scale, T *d_logits, bool add) {
   const int64_t at = (int64_t)blockIdx.x * 256 + threadIdx.x;
   if (at >= count) return;
-  const int64_t row = at / classes;
-  const int k = (int)(at % classes);
+  const int64_t row = count <= INT32_MAX ? (int)at / classes : at / classes; /* the former is far faster */
+  const int k = (int)(at - row * classes);
   const float target = (k == labels[row] ? 1.0f - smoothing : 0.0f) + smoothing / (float)classes;
   float d[1] = {(expf(to_float(logits[at]) - log_sum_exp[row]) - target) * *scale};
   put<T, 1>(d_logits + at, d, add);
