@@ -8,15 +8,18 @@ die() { # die CODE TEXT
   exit "$1"
 }
 
-# packages_of GROUP: the Debian packages that building, testing, linting or compiling the CUDA backend needs.
+# cuda_toolkit: whether nvcc is here, so that CMake may build the CUDA backend.
+cuda_toolkit() { command -v nvcc >/dev/null || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; }
+
+# packages_of GROUP: the Debian packages that building, testing or linting needs; nvcc needs a C++ compiler.
 packages_of() {
+  ! [ "$1" = build ] || ! cuda_toolkit || echo -n 'g++ '
   case $1 in
     build) echo cmake ninja-build gcc libc6-dev libopenmpi-dev openmpi-bin libhdf5-dev libdnnl-dev libinih-dev \
       libcjson-dev librandom123-dev libxxhash-dev libarchive-dev libjpeg62-turbo-dev libpng-dev ;;
     test) echo libcmocka-dev python3 python3-h5py python3-numpy xz-utils strace procps slurmctld slurmd slurm-client munge ;;
     lint) echo clang-format clang-tidy cppcheck shellcheck ;;
     fuzz) echo clang libclang-rt-14-dev ;;
-    cuda) echo g++ ;;
     *) die 2 "no package group '$1'" ;;
   esac
 }

@@ -35,9 +35,10 @@ check() { # check NAME COMMAND...
   else
     failed=$((failed + 1))
     printf 'FAIL  %s (%d s)\n' "$name" $((SECONDS - begin))
-    # clang-tidy counts what it suppressed in system headers: not a finding
+    # all findings, short; then how the analyzer came to them, without clang-tidy's counts
+    grep -E '(error|warning): ' "$work/log" | sort -u | cut -c 1-250 || true
     grep -vE '^[0-9]+ warnings? (generated|treated)|^Suppressed |^Use -header-filter|warnings generated\.$' "$work/log" |
-      head -n 200 || true
+      head -n 150 || true
   fi
 }
 

@@ -72,8 +72,8 @@ enum status world_sum_f64(const struct world *world, double *data, int count);
 enum status world_sum_i64(const struct world *world, int64_t *data, int count);
 enum status world_max_i64(const struct world *world, int64_t *data, int count);
 
-/* Memory that the ranks of one host share (an MPI window; a lone rank's own memory in large pages), of any content;
- * every rank of the host gets its address. */
+/* Memory that the ranks of one host share (an MPI window; a lone rank's own memory in large pages), of any
+ * content; every rank of the host gets its address. */
 struct world_shared;
 enum status world_shared_create(const struct world *world, size_t bytes, struct world_shared **shared,
                                 void **memory);

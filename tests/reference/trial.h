@@ -65,9 +65,9 @@ bool trial_has_mode(const struct trial *trial, enum trial_mode mode);
  * changed. */
 enum status trial_run(struct trial *trial, struct backend *backend, enum trial_mode mode);
 
-/* Computes the reference's backward; where relu's mask or conv_pool's places are needed, from what the backend
- * found in the last run, so that a value that rounds across zero or another does not count as an error of the
- * gradient. Called by trial_run; does nothing if it has run for the same ones. */
+/* Computes the reference's backward; where relu's mask or conv_pool's places are needed, from what the
+ * backend found in the last run, so that a value that rounds across zero or another does not count as an
+ * error of the gradient. Called by trial_run; does nothing if it has run for the same ones. */
 void trial_reference_backward(struct trial *trial);
 
 /* Was this array a result of a run in this mode? Then its deviation from the reference. */
