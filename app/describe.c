@@ -98,6 +98,17 @@ enum status describe_run(const struct train *train) {
   return runlog_describe(train->runlog, sections, sizeof sections / sizeof *sections);
 }
 
+enum status describe_metrics(struct train *train) {
+  const struct train_options *o = &train->options;
+  struct metrics_run run = {.run = o->out,
+                            .model = o->model,
+                            .host = train->world->host,
+                            .ranks = train->world->size,
+                            .steps = train->trainer.last_step,
+                            .epochs = o->epochs};
+  return o->metrics[0] ? metrics_open(o->metrics, &run, &train->trainer.metrics) : STATUS_OK;
+}
+
 enum status describe_end(const struct train *train, const char *ending) {
   const struct trainer *t = &train->trainer;
   const struct evaluation *tested = &t->tested;

@@ -49,10 +49,12 @@ static bool read_head(const struct checkpoint *checkpoint, const struct checkpoi
   return fits;
 }
 
-enum status initial_read(const char *path, const char *model, const struct graph *graph,
-                         const struct snapshot *snapshot) {
+enum status initial_read(const struct train_options *options, const struct graph *graph,
+                         struct snapshot *snapshot) {
   struct checkpoint *checkpoint;
-  TRY(open_model(path, model, &checkpoint));
+  TRY(net_init(snapshot->net, (uint64_t)options->seed));
+  TRY(snapshot_take(snapshot));
+  TRY(open_model(options->init, options->model, &checkpoint));
   enum status status = STATUS_OK;
   struct checkpoint_item head[OP_MAX_PARAM];
   int count = 0, heads = 0;

@@ -243,18 +243,11 @@ static enum status start_files(struct train *train) {
              train->trainer.last_step);
   else if (train->options.resume)
     log_info("no checkpoint in %s yet: starting from step 0", train->options.out);
+  TRY(describe_metrics(train));
   TRY(runlog_start(train->runlog, at->step, at->epoch));
   TRY(describe_run(train));
   train->described = true;
   return STATUS_OK;
-}
-
-/* --init: the snapshot of rank 0 gets the parameters to start from. */
-static enum status start_from(struct train *train) {
-  const struct train_options *o = &train->options;
-  TRY(net_init(train->session.net, (uint64_t)o->seed));
-  TRY(snapshot_take(&train->snapshot));
-  return initial_read(o->init, o->model, train->session.graph, &train->snapshot);
 }
 
 /* The parameters of step `at.step` on every rank. */
@@ -301,7 +294,8 @@ static enum status execute(struct train *train, bool *done) {
   TRY(world_agree(world, first ? open_run(train) : STATUS_OK));
   TRY(world_broadcast(world, &train->trainer.at, sizeof train->trainer.at, 0));
   bool fresh = train->trainer.at.step == 0 && init[0];
-  TRY(world_agree(world, first && fresh ? start_from(train) : STATUS_OK));
+  TRY(world_agree(world, first && fresh ? initial_read(&train->options, session->graph, &train->snapshot)
+                                        : STATUS_OK));
   TRY(world_agree(world, start_trainer(train)));
   if (is_complete(train)) {
     log_info("already complete: %s is at step %" PRId64, train->options.out, train->trainer.at.step);
@@ -351,6 +345,7 @@ enum status train_command(int argc, char **argv, const struct world *world) {
     enum status ended = end_run(&train, status);
     if (world_agreed(world, status)) status = world_agree(world, ended);
   }
+  metrics_close(train.trainer.metrics, status);
   trainer_destroy(&train.trainer);
   checkpoint_close(train.checkpoint);
   runlog_close(train.runlog);

@@ -28,6 +28,8 @@ enum status banner_print(const struct train *train);
 
 /* describe.c: writes run.json. Rank 0. */
 enum status describe_run(const struct train *train);
+/* Opens --metrics, if it is wanted, as trainer->metrics. Rank 0. */
+enum status describe_metrics(struct train *train);
 /* Adds how it ended: "complete", "stopped" or "failed". Rank 0. */
 enum status describe_end(const struct train *train, const char *ending);
 

@@ -93,6 +93,7 @@ static const struct option_row rows[] = {
     INTEGER("eval-every", eval_every, 0, 1e6, "1", "EPOCHS", 0, "test so often and at the end; 0: only at the end"),
     INTEGER("eval-batch", eval_batch, 1, 1e6, "250", "N", RESULT, "test images that a rank takes at once"),
     INTEGER("log-every", log_every, 1, 1e9, "10", "STEPS", 0, "steps a row of loss.csv"),
+    TEXT("metrics", metrics, NULL, "FILE", 0, "keep where the run stands in FILE.prom, as Prometheus reads it"),
     FLAG("check", check, OPTION_NOT_IN_FILE, "check all, print the plan, train nothing"),
     FLAG("quiet", quiet, 0, "only warnings and errors", .letter = 'q'),
 };

@@ -84,6 +84,7 @@ static enum status log_row(struct trainer *t, double loss) {
                               .images_per_s = rate(at->row_samples, at->row_seconds),
                               .seconds = at->seconds};
     TRY(runlog_loss(t->runlog, &row));
+    metrics_loss(t->metrics, &row);
   }
   at->row_loss_sum = at->row_seconds = 0;
   at->row_samples = 0;
@@ -241,6 +242,7 @@ static enum status log_epoch(struct trainer *t) {
   log_info("epoch %" PRId64 "/%" PRId64 ": step %" PRId64 ", loss %.4f, accuracy %.4f%s; %.0f images/s",
            row.epoch, t->options->epochs, row.step, row.train_loss, row.train_accuracy, tested,
            row.images_per_s);
+  metrics_epoch(t->metrics, &row);
   return t->runlog ? runlog_epoch(t->runlog, &row) : STATUS_OK;
 }
 

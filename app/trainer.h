@@ -4,6 +4,7 @@
 #define CONVOY_APP_TRAINER_H
 
 #include "app/evaluate.h"
+#include "app/metrics.h"
 #include "app/progress.h"
 #include "app/record.h"
 #include "app/runlog.h"
@@ -21,6 +22,7 @@ struct trainer {
   const struct record *record;
   struct snapshot *snapshot; /* rank 0: all that a checkpoint holds; elsewhere only the parameters */
   struct runlog *runlog;     /* rank 0's; NULL on the others */
+  struct metrics *metrics;   /* rank 0's; NULL: none are wanted */
   struct sampler sampler;
   struct schedule schedule;
   struct checkpoint_progress at; /* what is done and counted; the same on all ranks but for the times */
