@@ -1,6 +1,7 @@
 /* The program: finds the command, starts the ranks, runs it, reports its error, ends the ranks with its
  * status. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "app/bench.h"
@@ -33,7 +34,7 @@ static const struct command commands[] = {
     {"check", "is this machine, job and data ready to train?", check_command},
     {"bench", "bench step: time a training step and its parts", bench_command},
 };
-enum { PART_SECONDS = 60 /* for all ranks to leave MPI */ };
+enum { START_SECONDS = 180, PART_SECONDS = 60 }; /* for MPI to start, and for all ranks to leave it */
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
 static const char *command_name(const void *table, int index) {
@@ -75,11 +76,31 @@ static enum status refuse(int argc, char **argv) {
                commands[nearest].name);
 }
 
+/* MPI's own start cannot be watched: it gets as long as the command line says, before options are read. */
+static void limit_start(int argc, char **argv) {
+  static const char option[] = "--init-timeout",
+                    late[] = "error: MPI has not started within --init-timeout; a rank or "
+                             "host is missing, frozen or cannot be reached\n";
+  const char *text = NULL, *rank = getenv("OMPI_COMM_WORLD_RANK");
+  size_t length = sizeof option - 1;
+  for (int i = 1; i < argc; i++) {
+    if (strncmp(argv[i], option, length) != 0) continue;
+    if (argv[i][length] == '=') text = argv[i] + length + 1;
+    if (argv[i][length] == '\0' && i + 1 < argc) text = argv[i + 1];
+  }
+  long seconds = text ? strtol(text, NULL, 10) : 0;
+  if (!rank) rank = getenv("PMIX_RANK");
+  deadline_set(seconds > 0 && seconds <= 86400 ? (unsigned)seconds : START_SECONDS, STATUS_COMM,
+               !rank || strcmp(rank, "0") == 0 ? late : NULL);
+}
+
 /* Runs the command on all ranks and returns the exit code. */
 static int run(int argc, char **argv) {
   struct world world;
   signals_ignore_size_limit();
+  limit_start(argc, argv);
   enum status status = world_open(&world);
+  deadline_clear();
   if (status != STATUS_OK) {
     error_print(stderr);
     return (int)status;

@@ -38,6 +38,7 @@ only_good() {
 shim=$(dirname "$CONVOY")/../tests/fail_write.so
 if [ -n "${CONVOY_SANITIZED:-}" ] || [ ! -f "$shim" ]; then
   echo "skipped: the failing calls cannot be preloaded here"
+  shim=
 else
   shim=$(readlink -f "$shim")
   for errno in EIO ENOSPC; do
@@ -67,6 +68,21 @@ else
     [ $failed -ge 20 ] || fail "$errno: only $failed of $((at - 1)) failures ended the run"
     pass "$errno at each of $((at - 1)) calls: exit 4 at $failed, no harm at $survived; resumed bit for bit"
   done
+fi
+
+# A save that fails beside the steps of two ranks: all stop after the same one.
+if [ -n "$shim" ]; then
+  out=$WORK/beside
+  cp -r "$WORK/start" "$out"
+  code=0
+  mpirun --oversubscribe --bind-to none -np 2 -x LD_PRELOAD="$shim" -x FAIL_UNDER="$out/checkpoints" -x FAIL_ERRNO=ENOSPC \
+    -x FAIL_AT=3 "$CONVOY" train --data "$data" --out "$out" --backend cpu --threads 1 --deterministic --batch 32 --epochs 60 \
+    --checkpoint-every 2 --log-every 2 --keep 2 --eval-every 0 --resume > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+  expect 4 "a save that fails beside the steps"
+  one_error "a save that fails beside the steps"
+  only_good "$out" "a save that fails beside the steps"
+  same_end "$out" "a save that fails beside the steps"
+  pass "a save that fails beside the steps of two ranks: exit 4, one line, resumed bit for bit"
 fi
 
 # A log on a full device; a limit on file sizes, which must not kill by SIGXFSZ.
