@@ -73,7 +73,7 @@ static enum status start_stream(struct session *session, const struct session_pl
   struct stream_ring *ring = &session->ring;
   stream_ring_plan(ring, plan->window_rows, session->world->size, plan->held_rows);
   void *memory;
-  size_t row_bytes = (size_t)(d->height * d->width * d->channels);
+  size_t row_bytes = (size_t)d->height * (size_t)d->width * (size_t)d->channels;
   TRY(backend->table->alloc_host(backend, (size_t)ring->slots * row_bytes, &memory));
   session->train.images = ring->images = memory;
   TRY(backend->table->alloc_host(backend, (size_t)ring->slots * sizeof *ring->labels, &memory));

@@ -87,7 +87,7 @@ static enum status open_shard(struct source_split *split, int number) {
 
 /* Verifies every row of a split and keeps the labels. */
 static enum status read_labels(struct source_split *split, int64_t limit) {
-  split->label = malloc(((size_t)split->count + 1) * sizeof *split->label);
+  split->label = calloc((size_t)split->count + 1, sizeof *split->label);
   if (!split->label) return RAISE(STATUS_INPUT, "no memory for %lld labels", (long long)split->count);
   for (int i = 0; i < split->shard_count; i++) {
     const struct plan_shard *entry = &split->shard[i];
@@ -139,6 +139,7 @@ static int find_class(const struct rewriting *rewriting, const char *text, int c
 /* Numbers the classes that stay, in their old order. */
 static enum status choose_classes(struct rewriting *rewriting, const char *from, const char *wanted,
                                   int classes) {
+  if (classes < 1) return RAISE(STATUS_INPUT, "%s has no classes", from);
   rewriting->to = calloc((size_t)classes, sizeof *rewriting->to);
   rewriting->class_name = calloc((size_t)classes, sizeof *rewriting->class_name);
   char *text = wanted ? strdup(wanted) : NULL, *rest = NULL;
@@ -172,7 +173,7 @@ static int compare_rows(const void *a, const void *b) {
 static enum status choose_rows(struct source_split *split, double fraction, uint64_t seed, int number,
                                int classes) {
   uint32_t count = (uint32_t)split->count;
-  int64_t *left = calloc((size_t)classes, sizeof *left);
+  int64_t *left = calloc(classes > 0 ? (size_t)classes : 1, sizeof *left);
   split->row = malloc(((size_t)count + 1) * sizeof *split->row);
   enum status status = STATUS_OK;
   if (!left || !split->row) TRY_OUT(RAISE(STATUS_INPUT, "no memory to choose of %u images", count));

@@ -106,7 +106,7 @@ enum status sampler_epoch(const struct sampler *sampler, int64_t epoch, struct s
     return RAISE(STATUS_INPUT, "a square of %d pixels cut from images of %dx%d: expected at most %d each",
                  sampler->cut, sampler->height, sampler->width, MAX_SIDE);
   if (sampler->count == 0) return STATUS_OK;
-  uint32_t *order = malloc((size_t)sampler->count * sizeof *order);
+  uint32_t *order = calloc((size_t)sampler->count, sizeof *order);
   if (!order) return RAISE(STATUS_INPUT, "no memory for the order of %lld images", (long long)sampler->count);
   enum status status = STATUS_OK;
   if (sampler->window > 0)

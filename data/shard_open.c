@@ -310,7 +310,8 @@ enum status shard_open_known(const char *path, const struct shard_info *info, st
     TRY_OUT(shard_raw_open(path, info, &shard->raw));
   } else {
     TRY(shard_open(path, &shard));
-    if (memcmp(&shard->info, info, sizeof *info) != 0)
+    if (memcmp((const char *)&shard->info, (const char *)info, sizeof *info) !=
+        0) /* zeroed before it was filled */
       TRY_OUT(
           RAISE(STATUS_INPUT, "%s: changed while it was read, or differs between the hosts", shard->path));
   }
@@ -322,13 +323,14 @@ out:
 }
 
 enum status shard_inspect(const char *path, void (*fault)(void *context, enum status status), void *context) {
-  enum status (*const step[])(struct shard *) = {find_images, find_labels, shard_attributes};
   struct shard *shard = NULL;
   TRY(open_hdf5(path, &shard));
-  for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
-    enum status status = step[i](shard);
-    if (status != STATUS_OK) fault(context, status);
-  }
+  enum status status = find_images(shard);
+  if (status != STATUS_OK) fault(context, status);
+  status = find_labels(shard);
+  if (status != STATUS_OK) fault(context, status);
+  status = shard_attributes(shard);
+  if (status != STATUS_OK) fault(context, status);
   shard_close(shard);
   return STATUS_OK;
 }

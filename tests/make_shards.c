@@ -75,7 +75,8 @@ static struct order parse(int argc, char **argv) {
 /* A filter that only this program has. */
 static size_t pass_through(unsigned flags, size_t count, const unsigned values[], size_t bytes,
                            size_t *capacity, void **buffer) {
-  (void)flags, (void)count, (void)values, (void)capacity, (void)buffer;
+  (void)flags, (void)count, (void)values, (void)buffer;
+  if (*capacity < bytes) *capacity = bytes;
   return bytes;
 }
 
@@ -163,7 +164,7 @@ int main(int argc, char **argv) {
   if (shard_open(argv[1], &shard) != STATUS_OK) need(false, error_message());
   const struct shard_info info = *shard_describe(shard);
   long count = order.count < 0 ? (long)info.count : order.count;
-  size_t row_bytes = (size_t)(info.height * info.width * info.channels);
+  size_t row_bytes = (size_t)info.height * (size_t)info.width * (size_t)info.channels;
   uint8_t *images = malloc((size_t)count * row_bytes + 1);
   int64_t *labels = malloc(((size_t)count + 1) * sizeof *labels);
   need(images && labels, "memory");
