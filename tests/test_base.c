@@ -84,7 +84,7 @@ static void below_is_even_and_bounded(void **state) {
     seen[value]++;
   }
   double chi = 0;
-  for (int i = 0; i < BOUND; i++) chi += pow(seen[i] - COUNT / BOUND, 2) / (COUNT / BOUND);
+  for (int i = 0; i < BOUND; i++) chi += pow(seen[i] - (double)COUNT / BOUND, 2) / ((double)COUNT / BOUND);
   assert_true(chi < 22.5); /* 6 degrees of freedom: 0.999 quantile */
   assert_int_equal(random_below(key, 0, 1), 0);
 }
@@ -121,7 +121,7 @@ static void permutations_are_even(void **state) {
     seen[order[0] * 9 + order[1] * 3 + order[2]]++;
   }
   for (int i = 0; i < 27; i++)
-    if (seen[i]) chi += pow(seen[i] - COUNT / 6, 2) / (COUNT / 6);
+    if (seen[i]) chi += pow(seen[i] - COUNT / 6.0, 2) / (COUNT / 6.0);
   assert_true(chi < 20.5); /* 5 degrees of freedom */
 }
 

@@ -185,8 +185,7 @@ static void command_line_wins_over_file(void **state) {
   }
   char *long_line = calloc(1, 5000);
   assert_non_null(long_line);
-  memset(long_line, 'a', 4000);
-  memcpy(long_line, "data = ", 7);
+  snprintf(long_line, 5000, "data = %0*d", 4000, 0);
   write_config(path, long_line);
   refuse(line, path);
   free(long_line);

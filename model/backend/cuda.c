@@ -52,7 +52,11 @@ static enum status cuda_open(const struct world *world, const struct backend_opt
   enum status status = STATUS_OK;
   const char *eager = getenv("CONVOY_EAGER");
   struct cuda_backend *cuda = calloc(1, sizeof *cuda);
-  TRY(world_agree(world, cuda ? STATUS_OK : RAISE(STATUS_INPUT, "out of memory")));
+  status = world_agree(world, cuda ? STATUS_OK : RAISE(STATUS_INPUT, "out of memory"));
+  if (status != STATUS_OK) {
+    free(cuda);
+    return status;
+  }
   cuda->base.table = &backend_cuda;
   cuda->base.world = world;
   cuda->base.context = &cuda->context.op;

@@ -144,7 +144,7 @@ enum status net_profile(struct net *net, const struct net_data *data, int repeat
     return RAISE(STATUS_INTERNAL, "only a step without lanes is timed in parts");
   nodes = executor->lane->shape->plan.count;
   TRY(net_train_step(net, data, executor->batch, &ticket)); /* takes the plan's row, fills every array */
-  struct net_profile_row *row = calloc((size_t)(2 * nodes + net->bucket_count + 2), sizeof *row);
+  struct net_profile_row *row = calloc(2 * (size_t)nodes + (size_t)net->bucket_count + 2, sizeof *row);
   if (!row) return RAISE(STATUS_INPUT, "out of memory");
   struct part part = {.executor = executor, .repeats = repeats, .enqueue = enqueue_gather};
   const struct tensor *images = &executor->lane->shape->plan.node[0].desc.in[0];

@@ -274,6 +274,7 @@ OP_CPU_CLONES static void sums_range(bool bf16, enum activation kind, const stru
 
 OP_CPU_INLINE void write_block(bool bf16, void *data, bool add, int64_t at, int w, const float *value) {
   if (!data) return;
+  /* NOLINTNEXTLINE(bugprone-branch-clone): it does not look into loops below a pragma */
   if (add) {
 #pragma omp simd
     for (int j = 0; j < w; j++) op_cpu_store(data, bf16, at + j, op_cpu_load(data, bf16, at + j) + value[j]);

@@ -3,6 +3,7 @@
 
 OP_CPU_CLONES static void sum_range(bool bf16, const void *a, const void *b, void *out,
                                     struct op_cpu_range range) {
+  /* NOLINTNEXTLINE(bugprone-branch-clone): it does not look into loops below a pragma */
   if (bf16) {
 #pragma omp simd
     for (int64_t i = range.first; i < range.last; i++)
