@@ -17,7 +17,12 @@ packages_of() {
   case $1 in
     build) echo cmake ninja-build gcc libc6-dev libopenmpi-dev openmpi-bin libhdf5-dev libdnnl-dev libinih-dev \
       libcjson-dev librandom123-dev libxxhash-dev libarchive-dev libjpeg62-turbo-dev libpng-dev ;;
-    test) echo libcmocka-dev python3 python3-h5py python3-numpy xz-utils strace procps slurmctld slurmd slurm-client munge ;;
+    test)
+      echo -n libcmocka-dev python3 python3-h5py python3-numpy xz-utils strace procps
+      # they run as users of their own: not where only root may enter / (some chroots); their suite is skipped there
+      [ $((8#$(stat -c %a /) & 1)) = 0 ] || echo -n ' slurmctld slurmd slurm-client munge'
+      echo
+      ;;
     lint) echo clang-format clang-tidy cppcheck shellcheck ;;
     fuzz) echo clang libclang-rt-14-dev ;;
     *) die 2 "no package group '$1'" ;;
