@@ -118,14 +118,15 @@ static enum status count_classes(const struct safetensors *file, struct facts *f
 /* The metadata's list of names, if it fits. */
 static enum status name_classes(const struct safetensors *file, struct facts *facts) {
   const char *text = safetensors_metadata(file, "classes");
+  size_t capacity = (text ? strlen(text) : 0) + 1, used = 0; /* JSON is never shorter than its names */
   cJSON *list = text ? cJSON_Parse(text) : NULL;
   bool fits = cJSON_IsArray(list) && cJSON_GetArraySize(list) == facts->classes;
-  facts->class_names = calloc(1, (text ? strlen(text) : 0) + 1); /* JSON is never shorter than its names */
+  facts->class_names = calloc(1, capacity);
   const cJSON *name;
   cJSON_ArrayForEach(name, list) {
-    if (!fits || !facts->class_names || !cJSON_IsString(name)) break;
-    if (facts->class_names[0]) strcat(facts->class_names, "\n");
-    strcat(facts->class_names, name->valuestring);
+    if (!fits || !facts->class_names || !cJSON_IsString(name) || used >= capacity) break;
+    used += (size_t)snprintf(facts->class_names + used, capacity - used, "%s%s", used ? "\n" : "",
+                             name->valuestring);
   }
   cJSON_Delete(list);
   return facts->class_names ? STATUS_OK : RAISE(STATUS_INPUT, "no memory for the names of the classes");

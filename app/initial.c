@@ -56,7 +56,7 @@ enum status initial_read(const struct train_options *options, const struct graph
   TRY(snapshot_take(snapshot));
   TRY(open_model(options->init, options->model, &checkpoint));
   enum status status = STATUS_OK;
-  struct checkpoint_item head[OP_MAX_PARAM];
+  struct checkpoint_item head[OP_MAX_PARAM] = {{.name = ""}};
   int count = 0, heads = 0;
   struct checkpoint_item *body = calloc((size_t)snapshot->item_count, sizeof *body);
   if (!body) TRY_OUT(RAISE(STATUS_INPUT, "no memory for a list of the parameters"));
