@@ -48,6 +48,63 @@ same convoy_test_loss "$(field "$epoch" 5)"
 same convoy_test_accuracy_ratio "$(field "$epoch" 6)"
 pass "the values are those of the run's files"
 
+# Every query of the dashboard names metrics that are there.
+dashboard=$(dirname "$0")/../../jobs/grafana.json
+grep -o 'convoy_[a-z_]*' "$dashboard" | sort -u > "$WORK/asked.txt"
+sed -n 's/^\(convoy_[a-z_]*\){.*/\1/p' "$file" | sort -u > "$WORK/there.txt"
+comm -23 "$WORK/asked.txt" "$WORK/there.txt" > "$WORK/missing.txt"
+[ -s "$WORK/missing.txt" ] && fail "the dashboard asks for what is not there" "$WORK/missing.txt"
+[ "$(wc -l < "$WORK/asked.txt")" -gt 8 ] || fail "the dashboard asks for little" "$WORK/asked.txt"
+pass "every metric of the dashboard exists"
+
+# A real Prometheus scrapes the file and answers the dashboard's queries.
+prometheus=${PROMETHEUS:-prometheus}
+if command -v "$prometheus" > /dev/null; then
+  python3 - "$WORK" "$prometheus" "$dashboard" > "$WORK/scrape.txt" 2>&1 << 'PYTHON' || fail "Prometheus" "$WORK/scrape.txt"
+import functools, http.server, json, re, socket, subprocess, sys, threading, time, urllib.parse, urllib.request
+
+work, prometheus, dashboard = sys.argv[1:]
+handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=work)
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+with socket.socket() as probe:
+    probe.bind(("127.0.0.1", 0))
+    port = probe.getsockname()[1]
+with open(f"{work}/prometheus.yml", "w") as f:
+    json.dump({"global": {"scrape_interval": "1s"}, "scrape_configs": [{"job_name": "convoy", "metrics_path": "/run.prom",
+               "static_configs": [{"targets": [f"127.0.0.1:{server.server_address[1]}"]}]}]}, f)
+child = subprocess.Popen([prometheus, f"--config.file={work}/prometheus.yml", f"--storage.tsdb.path={work}/tsdb",
+                          f"--web.listen-address=127.0.0.1:{port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def ask(query):
+    url = f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode({"query": query})
+    return json.load(urllib.request.urlopen(url, timeout=10))["data"]["result"]
+
+
+try:
+    queries = [t["expr"] for p in json.load(open(dashboard))["panels"] for t in p["targets"]]
+    queries = [re.sub(r'run=~"\$run"', 'run=~".*run.*"', q) for q in queries]
+    for _ in range(60):
+        try:
+            if ask("convoy_train_running"):
+                break
+        except OSError:
+            pass
+        time.sleep(1)
+    for query in queries:
+        result = ask(query)
+        print(query, result)
+        assert len(result) == 1, query
+finally:
+    child.terminate()
+    child.wait()
+PYTHON
+  pass "Prometheus scrapes the file and answers every query of the dashboard"
+else
+  echo "skipped: no prometheus"
+fi
+
 train 1 --epochs 2 --resume --overwrite
 expect 2 "contradicting options"
 same convoy_train_steps_total 5
