@@ -118,6 +118,7 @@ static int run(int argc, char **argv) {
   if (status != STATUS_OK) error_print(stderr);
   if (!world_agreed(&world, status)) world_abort(&world, (int)status);
   deadline_set(PART_SECONDS, STATUS_COMM, world.rank == 0 ? "error: the other ranks do not end\n" : NULL);
+  if (status != STATUS_OK) signals_ignore(); /* the first rank that leaves may have the others signalled */
   world_close(&world);
   return (int)status;
 }

@@ -24,8 +24,9 @@ static void handle(int number) {
   raise(number);
 }
 
+static const int numbers[] = {SIGUSR1, SIGUSR2, SIGTERM};
+
 void signals_install(void) {
-  static const int numbers[] = {SIGUSR1, SIGUSR2, SIGTERM};
   struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
   sigemptyset(&action.sa_mask);
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaddset(&action.sa_mask, numbers[i]);
@@ -34,6 +35,10 @@ void signals_install(void) {
 
 void signals_ignore_size_limit(void) {
   signal(SIGXFSZ, SIG_IGN);
+}
+
+void signals_ignore(void) {
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) signal(numbers[i], SIG_IGN);
 }
 
 bool signals_stop_wanted(void) {

@@ -11,6 +11,12 @@ void signals_install(void);
 /* From now on a file-size limit is a write error like any other, also to MPI, and not the process's death. */
 void signals_ignore_size_limit(void);
 
+/* From now on they are ignored: the run has ended and its status is decided. A launcher that ends a job at
+ * its first rank's exit code (srun --kill-on-bad-exit) would otherwise replace that of the ranks that part
+ * last.
+ */
+void signals_ignore(void);
+
 bool signals_stop_wanted(void);
 
 /* "SIGUSR1"; "" if none came. */

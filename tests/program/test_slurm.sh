@@ -67,11 +67,20 @@ for launcher in srun mpirun; do
 done
 same_log "$WORK/srun" "$WORK/mpirun" "srun and mpirun"
 
-# ---- a time limit, in the background of what follows: saved, requeued, finished ----
+# ---- a time limit, in the background of what follows on the nodes' other CPUs: saved, requeued, finished ----
 # A test of 2000 images after each epoch makes this run slow; the requeued one does without and gets an end.
 sed '$a eval-every = 1\nepochs = 100000' "$WORK/base.conf" > "$WORK/slice.conf"
 conf=slice submit slice preemptible.sbatch --ntasks-per-node=1 --time=1 --signal=B:USR1@30 -- --out "$WORK/slice"
 slice=$job
+requeued() { [ "$(field "$1" Restarts)" -gt 0 ]; }
+give_end() {
+  cluster_wait 100 requeued "$slice" || return 1
+  echo $(($(tail -n 1 "$WORK/slice/loss.csv" | cut -d, -f1) + 8)) > "$WORK/steps"
+  sed "\$a eval-every = 0\nepochs = 100000\nsteps = $(cat "$WORK/steps")" "$WORK/base.conf" > "$WORK/whole.conf"
+  cp "$WORK/whole.conf" "$WORK/slice.conf.new" && mv "$WORK/slice.conf.new" "$WORK/slice.conf"
+}
+give_end &
+watcher=$!
 
 # ---- wrong launches: named before anything is written ----
 # refused WHAT PATTERN COMMAND...
@@ -111,7 +120,7 @@ grep -q '^ok    all-reduce' "$WORK/out.txt" || fail "check: no all-reduce" "$WOR
 pass "convoy check over two nodes"
 
 # ---- no launcher in a batch script: one rank, with a warning ----
-job=$(sbatch --parsable --output="$WORK/alone.txt" --nodes=1 --ntasks=2 --wrap \
+job=$(sbatch --parsable --output="$WORK/alone.txt" --nodes=2 --ntasks=2 --wrap \
   "$CONVOY train --config $WORK/base.conf --out $WORK/alone --steps 2 --eval-every 0 --epochs 1")
 ends alone COMPLETED 0:0
 grep -q 'warning: .*2 tasks.*no launcher' "$WORK/alone.txt" || fail "no launcher: no warning" "$WORK/alone.txt"
@@ -119,14 +128,14 @@ pass "no launcher: warned"
 
 # ---- scaling.sbatch: an array over numbers of ranks ----
 place=("$WORK/scaling")
-submit scaling scaling.sbatch --nodes=1 --array=1,2 -- --epochs 2
+submit scaling scaling.sbatch --ntasks-per-node=1 --array=1,2 -- --epochs 2
 place=()
 for index in 1 2; do
   job=${job%%_*}_$index
   ends scaling COMPLETED 0:0
 done
 awk -F, 'FNR == 1 { if ($0 != "ranks,nodes,images_per_s,least,most") exit 1; next }
-  !($1 == FNR - 1 && $2 == 1 && $4 > 0 && $3 >= $4 && $5 >= $3) { bad = 1 }
+  !($1 == FNR - 1 && $2 == $1 && $4 > 0 && $3 >= $4 && $5 >= $3) { bad = 1 }
   END { exit bad || FNR != 3 }' "$WORK/scaling/scaling.csv" || fail "scaling.csv" "$WORK/scaling/scaling.csv" "$WORK/scaling.txt"
 pass "scaling.sbatch: $(tail -n +2 "$WORK/scaling/scaling.csv" | tr '\n' ' ')"
 
@@ -143,32 +152,38 @@ exec "$CONVOY" "$@"
 END
 chmod +x "$WORK/bin/apptainer"
 touch "$WORK/convoy.sif"
-PATH=$WORK/bin:$PATH CONVOY_IMAGE=$WORK/convoy.sif submit container container.sbatch --nodes=1 -- --out "$WORK/container" \
+PATH=$WORK/bin:$PATH CONVOY_IMAGE=$WORK/convoy.sif submit container container.sbatch --ntasks-per-node=1 -- --out "$WORK/container" \
   --epochs 1 --eval-every 0
 ends container COMPLETED 0:0
 [ "$(grep -c '^inside' "$WORK/container.txt")" = 2 ] || fail "not each task in a container" "$WORK/container.txt"
 [ "$CLUSTER_GPUS" = 0 ] || grep -q '^inside --nv' "$WORK/container.txt" || fail "no --nv for GPUs" "$WORK/container.txt"
-CONVOY_IMAGE=$WORK/none.sif submit image container.sbatch -- --out "$WORK/image"
+CONVOY_IMAGE=$WORK/none.sif submit image container.sbatch --ntasks-per-node=1 -- --out "$WORK/image"
 ends image FAILED 2:0
 grep -q "^error: no image '$WORK/none.sif'" "$WORK/image.txt" || fail "no image: not named" "$WORK/image.txt"
 pass "container.sbatch: each task in a container; a missing image is named"
 
-# ---- scancel stays ----
-submit cancel preemptible.sbatch --ntasks-per-node=1 -- --out "$WORK/cancel" --epochs 100000 --eval-every 0
+# ---- scancel stays; by mpirun also after a stop on request that requeues ----
+endless=(--epochs 100000 --eval-every 0)
+submit cancel preemptible.sbatch --ntasks-per-node=1 -- --out "$WORK/cancel" "${endless[@]}"
 cancel=$job
 cluster_wait 60 has_rows "$WORK/cancel" 3 || fail "no rows" "$WORK/cancel.txt"
 scancel "$cancel"
 ends cancel CANCELLED '*'
 grep -q 'stopped by a signal' "$WORK/cancel.txt" || fail "scancel: no last checkpoint" "$WORK/cancel.txt"
 
+CONVOY_LAUNCHER=mpirun submit stop preemptible.sbatch --ntasks-per-node=1 -- --out "$WORK/stop" "${endless[@]}"
+stop=$job
+cluster_wait 60 has_rows "$WORK/stop" 3 || fail "no rows" "$WORK/stop.txt"
+scancel --batch --signal=USR1 "$stop"
+cluster_wait 60 requeued "$stop" || fail "by mpirun: not requeued" "$WORK/stop.txt"
+cluster_wait 60 grep -q '^resuming: .*checkpoints/step-' "$WORK/stop.txt" || fail "by mpirun: not resumed" "$WORK/stop.txt"
+scancel "$stop"
+ends stop CANCELLED '*'
+pass "preemptible.sbatch by mpirun: stopped on request, requeued, resumed"
+
 # ---- ... of the time limit ----
-requeued() { [ "$(field "$slice" Restarts)" -gt 0 ]; }
-cluster_wait 90 requeued || fail "not requeued" "$WORK/slice.txt"
-stopped=$(tail -n 1 "$WORK/slice/loss.csv" | cut -d, -f1)
-steps=$((stopped + 8))
-sed '$a eval-every = 0\nepochs = 100000' "$WORK/base.conf" > "$WORK/whole.conf"
-echo "steps = $steps" >> "$WORK/whole.conf"
-cp "$WORK/whole.conf" "$WORK/slice.conf"
+wait $watcher || fail "not requeued" "$WORK/slice.txt"
+steps=$(cat "$WORK/steps")
 conf=whole submit whole train.sbatch --ntasks-per-node=1 -- --out "$WORK/whole"
 ends whole COMPLETED 0:0
 job=$slice
@@ -176,8 +191,9 @@ ends slice COMPLETED 0:0
 [ "$(wc -l < "$WORK/slice/loss.csv")" = $((steps + 1)) ] || fail "not $steps rows" "$WORK/slice/loss.csv" "$WORK/slice.txt"
 same_log "$WORK/whole" "$WORK/slice" "requeued"
 grep -q 'goes back into the queue' "$WORK/slice.txt" || fail "the script did not requeue" "$WORK/slice.txt"
-pass "preemptible.sbatch: stopped at step $stopped for the time limit, requeued, $steps steps as without"
+pass "preemptible.sbatch: stopped for the time limit, requeued, $steps steps as without"
 [ "$(field "$cancel" JobState) $(field "$cancel" Restarts)" = "CANCELLED 0" ] || fail "scancel was undone" "$WORK/cancel.txt"
+[ "$(field "$stop" JobState) $(field "$stop" Restarts)" = "CANCELLED 1" ] || fail "scancel was undone" "$WORK/stop.txt"
 pass "preemptible.sbatch: scancel stays"
 
 # ---- a node lost in mid-run ----
@@ -199,4 +215,9 @@ lost() {
 lost "node-crashed" cluster_crash n2
 cluster_start n2
 cluster_wait 30 cluster_all_idle || fail "n2 does not come back"
-lost "node-down" scontrol update nodename=n2 state=down reason=test
+set_down() { # its ranks still run, but nothing can end them from outside
+  kill -KILL "$(cat "$CLUSTER/slurmd-n2.pid")"
+  scontrol update nodename=n2 state=down reason=test
+}
+lost "slurmd-killed" set_down
+[ -z "$(cluster_processes n2)" ] || fail "ranks are left on n2"
