@@ -358,6 +358,38 @@ static void damaged_images_are_refused(void **state) {
   error_clear();
 }
 
+/* A member that says it has 8 GiB but 12 bytes, and an image that says it has 32639x32639 pixels: no memory
+ * is taken on their word. */
+static void claimed_sizes_are_not_believed(void **state) {
+  (void)state;
+  shell("rm -rf '%s' && mkdir '%s'", folder, folder);
+  struct {
+    char name[100], mode[8], owner[8], group[8], size[12], time[12], sum[8], type, link[100], magic[8],
+        rest[247];
+    char data[12];
+  } tar = {.name = "set/train/cat/1.png", .mode = "0000644", .owner = "0000000", .group = "0000000"};
+  memcpy(tar.size, "77777777777", 12);
+  memcpy(tar.time, "00000000000", 12);
+  memcpy(tar.sum, "        ", 8);
+  memcpy(tar.magic, "ustar\00000", 8);
+  memcpy(tar.data, "0123456789ab", 12);
+  tar.type = '0';
+  unsigned sum = 0;
+  for (size_t i = 0; i < 512; i++) sum += ((const unsigned char *)&tar)[i];
+  snprintf(tar.sum, sizeof tar.sum, "%06o", sum);
+  put("huge.tar", (struct bytes){(uint8_t *)&tar, sizeof tar});
+  assert_refused(in("huge.tar"), "set/train/cat/1.png", "cannot be read");
+  struct bytes jpeg = make_jpeg(SIDE, 3, JCS_RGB, false);
+  for (size_t i = 0; i + 9 < jpeg.count; i++)
+    if (jpeg.data[i] == 0xff && jpeg.data[i + 1] == 0xc0) memset(jpeg.data + i + 5, 0x7f, 4);
+  struct image image;
+  keep_seed('I', jpeg);
+  assert_int_equal(image_decode("x.jpg", jpeg.data, jpeg.count, &image), STATUS_INPUT);
+  assert_non_null(strstr(error_message(), "image of 32639x32639"));
+  free(jpeg.data);
+  error_clear();
+}
+
 static void bad_members_are_named(void **state) {
   (void)state;
   struct bytes image = make_png(1, SIDE, PNG_COLOR_TYPE_RGB, 8, 255),
@@ -535,6 +567,7 @@ int main(void) {
       cmocka_unit_test(zip_and_xz_are_read),
       cmocka_unit_test(kinds_of_images_are_converted),
       cmocka_unit_test(damaged_images_are_refused),
+      cmocka_unit_test(claimed_sizes_are_not_believed),
       cmocka_unit_test(bad_members_are_named),
       cmocka_unit_test(cifar_binary_is_read),
       cmocka_unit_test(output_is_protected),
