@@ -13,6 +13,7 @@
 #include "app/import_weights.h"
 #include "app/options.h"
 #include "app/predict.h"
+#include "app/report.h"
 #include "app/signals.h"
 #include "app/train.h"
 #include "model/base/log.h"
@@ -29,6 +30,7 @@ static const struct command commands[] = {
     {"eval", "accuracy and loss of a checkpoint on the test shards", eval_command},
     {"data", "make, check and describe shards", data_command},
     {"predict", "tell the classes of image files", predict_command},
+    {"report", "make a page of runs' curves and options", report_command},
     {"import-weights", "make a checkpoint of a safetensors file", import_weights_command},
     {"export", "write a checkpoint's model as ONNX or safetensors", export_command},
     {"check", "is this machine, job and data ready to train?", check_command},
@@ -132,6 +134,7 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "train") == 0) return options_help(&train_table, stdout), STATUS_OK;
     if (strcmp(argv[1], "eval") == 0) return eval_help(), STATUS_OK;
     if (strcmp(argv[1], "predict") == 0) return predict_help(), STATUS_OK;
+    if (strcmp(argv[1], "report") == 0) return report_help(), STATUS_OK;
     if (strcmp(argv[1], "import-weights") == 0) return import_weights_help(), STATUS_OK;
     if (strcmp(argv[1], "export") == 0) return export_help(), STATUS_OK;
     if (strcmp(argv[1], "data") == 0) return (int)data_command(argc - 1, argv + 1, NULL);
