@@ -53,7 +53,7 @@ static void send_all(const struct watchdog *w, enum watchdog_kind kind, int code
                                      .step = w->state.step,
                                      .activity = w->activity,
                                      .rank = w->world->rank,
-                                     .kind = kind,
+                                     .kind = (int32_t)kind,
                                      .waiting = w->state.waiting,
                                      .code = code};
   for (int r = 0; r < w->world->size; r++)
