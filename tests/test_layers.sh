@@ -7,7 +7,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-sources() { # the C, CUDA and header files of the tree, relative to it
+sources() { # the C, CUDA and header files of the tree, relative to it; jobs/*.def are container recipes
   (
     cd "$1"
     if [ -e .git ]; then
@@ -18,7 +18,7 @@ sources() { # the C, CUDA and header files of the tree, relative to it
       find . -name '.?*' -prune -o \( -path './build*' -o -path ./runs \) -prune -o -type f \
         \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' -o -name '*.def' \) -printf '%P\n'
     fi
-  ) | sort
+  ) | grep -v '^jobs/.*\.def$' | sort
 }
 
 check() { # check ROOT: 0 if no file breaks a rule
