@@ -48,8 +48,7 @@ enum status batchnorm_cuda_forward(struct op_context *context, void *state, cons
   struct cuda_context *cuda = cuda_context_of(context);
   const struct batchnorm_state *op = state;
   struct norm_args norm = bind(cuda, op, io);
-  if (op->training) TRY_CUDA(kernel_norm_statistics(cuda->stream, &norm));
-  TRY_CUDA(kernel_norm_apply(cuda->stream, &norm));
+  TRY_CUDA(op->training ? kernel_norm_forward(cuda->stream, &norm) : kernel_norm_apply(cuda->stream, &norm));
   return STATUS_OK;
 }
 
@@ -61,8 +60,7 @@ enum status batchnorm_cuda_backward(struct op_context *context, void *state, con
   norm.d_in_add = io->d_in_add[0];
   norm.d_weight = io->d_param[0];
   norm.d_bias = io->d_param[1];
-  TRY_CUDA(kernel_norm_backward_reduce(cuda->stream, &norm));
-  if (io->d_in[0]) TRY_CUDA(kernel_norm_backward_apply(cuda->stream, &norm));
+  TRY_CUDA(kernel_norm_backward(cuda->stream, &norm));
   return STATUS_OK;
 }
 

@@ -26,7 +26,8 @@ template <typename T, int V>
 __global__ void __launch_bounds__(CHANNEL_THREADS)
     column_sum(const T *data, float *out, float *workspace, uint32_t *tickets,
                const struct channel_grid grid) {
-  __shared__ double total[2 * CHANNEL_MAX_LANES * V];
+  __shared__ channel_sums sums;
+  double2 total;
   const channel_place at = channel_here(grid, V);
   float sum[V] = {}, unused[V] = {};
   if (at.channel < grid.channels) {
@@ -38,9 +39,9 @@ __global__ void __launch_bounds__(CHANNEL_THREADS)
       for (int i = 0; i < V; i++) sum[i] += x[i];
     }
   }
-  if (!channel_sum<V>(sum, unused, grid, workspace, tickets, total)) return;
+  if (!channel_sum<V>(sum, unused, grid, workspace, tickets, sums, &total)) return;
   const int64_t channel = (int64_t)blockIdx.y * grid.lanes * V + threadIdx.x;
-  if ((int)threadIdx.x < grid.lanes * V && channel < grid.channels) out[channel] = (float)total[threadIdx.x];
+  if ((int)threadIdx.x < grid.lanes * V && channel < grid.channels) out[channel] = (float)total.x;
 }
 
 /* Calls body(type, vector); `vector` is the fp32 array beside the data. */
@@ -60,8 +61,7 @@ int kernel_bias_add(cudaStream_t stream, enum dtype dtype, void *data, const flo
     typedef typename decltype(type)::type T;
     constexpr int V = decltype(vector)::value;
     struct channel_grid grid = channel_grid(rows, channels, V, CHANNEL_EACH_BLOCKS);
-    bias_add<T, V><<<dim3((unsigned)grid.slices, (unsigned)grid.tiles), CHANNEL_THREADS, 0, stream>>>(
-        (T *)data, bias, grid);
+    bias_add<T, V><<<channel_blocks(grid), CHANNEL_THREADS, 0, stream>>>((T *)data, bias, grid);
     return (int)cudaGetLastError();
   });
 }
@@ -72,8 +72,8 @@ int kernel_column_sum(cudaStream_t stream, enum dtype dtype, const void *data, f
     typedef typename decltype(type)::type T;
     constexpr int V = decltype(vector)::value;
     struct channel_grid grid = channel_grid(rows, channels, V, CHANNEL_SUM_BLOCKS);
-    column_sum<T, V><<<dim3((unsigned)grid.slices, (unsigned)grid.tiles), CHANNEL_THREADS, 0, stream>>>(
-        (const T *)data, sum, workspace, tickets, grid);
+    column_sum<T, V><<<channel_blocks(grid), CHANNEL_THREADS, 0, stream>>>((const T *)data, sum, workspace,
+                                                                           tickets, grid);
     return (int)cudaGetLastError();
   });
 }

@@ -1,5 +1,5 @@
-/* conv_bn on CUDA: cuDNN's convolution, then one pass for the statistics and one for normalisation, addition
- * and activation; backward one pass for the sums, one for the gradients, then the convolution's two products.
+/* conv_bn on CUDA: cuDNN's convolution, then one kernel for the statistics, normalisation, addition and
+ * activation; backward one kernel for sums and gradients, then the convolution's two products.
  * In evaluation the convolution's result lies in `out` and is normalised in place. */
 #include <stdlib.h>
 
@@ -63,8 +63,7 @@ enum status conv_bn_cuda_forward(struct op_context *context, void *state, const 
   struct norm_args norm = bind(cuda, op, io);
   void *made = op->training ? io->saved[0] : io->out;
   TRY(conv_forward(cuda, &op->products, io->in[0], io->param[0], made, io->workspace));
-  if (op->training) TRY_CUDA(kernel_norm_statistics(cuda->stream, &norm));
-  TRY_CUDA(kernel_norm_apply(cuda->stream, &norm));
+  TRY_CUDA(op->training ? kernel_norm_forward(cuda->stream, &norm) : kernel_norm_apply(cuda->stream, &norm));
   return STATUS_OK;
 }
 
@@ -82,8 +81,7 @@ enum status conv_bn_cuda_backward(struct op_context *context, void *state, const
   norm.d_residual_add = same ? io->d_in_add[0] : io->d_in_add[1];
   norm.d_weight = io->d_param[1];
   norm.d_bias = io->d_param[2];
-  TRY_CUDA(kernel_norm_backward_reduce(cuda->stream, &norm));
-  TRY_CUDA(kernel_norm_backward_apply(cuda->stream, &norm));
+  TRY_CUDA(kernel_norm_backward(cuda->stream, &norm));
   TRY(conv_backward_filter(cuda, &op->products, io->in[0], d_conv, io->d_param[0], rest));
   if (io->d_in[0])
     TRY(conv_backward_data(cuda, &op->products, d_conv, io->param[0], io->d_in[0], same || io->d_in_add[0],

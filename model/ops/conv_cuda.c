@@ -59,6 +59,8 @@ static bool add_pays(const struct conv_products *products) {
   return cudnn_plan_milliseconds(products->data_add) <= cudnn_plan_milliseconds(products->data) + pass;
 }
 
+static const float CONVERSION = 0.003f; /* milliseconds to convert a filter's gradient */
+
 static enum status find_training(struct cuda_context *context, struct conv_problem problem,
                                  struct conv_products *products) {
   problem.kind = CONV_BACKWARD_DATA;
@@ -70,6 +72,7 @@ static enum status find_training(struct cuda_context *context, struct conv_probl
     TRY(add_holds(context, &problem, products, &holds));
     if (!holds || !add_pays(products)) products->data_add = NULL;
   }
+  if (products->thin) return STATUS_OK;
   problem.add = 0;
   problem.kind = CONV_BACKWARD_FILTER;
   problem.result = DTYPE_F32;
@@ -77,9 +80,9 @@ static enum status find_training(struct cuda_context *context, struct conv_probl
   if (problem.dtype == DTYPE_F32) return STATUS_OK;
   problem.result = problem.dtype;
   TRY(cudnn_plan_find(context, &problem, &products->filter_low));
-  /* Rounding the gradient costs little time but accuracy: fp32 unless it is far slower. */
-  if (products->filter && cudnn_plan_milliseconds(products->filter) >
-                              1.5f * cudnn_plan_milliseconds(products->filter_low) + 0.01f)
+  /* Rounding costs accuracy: fp32 unless it is slower than rounding and conversion. */
+  if (products->filter &&
+      cudnn_plan_milliseconds(products->filter) > cudnn_plan_milliseconds(products->filter_low) + CONVERSION)
     products->filter = NULL;
   if (products->filter) products->filter_low = NULL;
   return STATUS_OK;
@@ -107,8 +110,20 @@ enum status conv_products_create(struct cuda_context *context, const struct tens
                                      .in_count = tensor_count(in),
                                      .weight_count = (int64_t)attr->filters * attr->kernel_h *
                                                      attr->kernel_w * in->dim[3]};
+  products->shape = (struct thin_args){.n = problem.n,
+                                       .h = problem.h,
+                                       .w = problem.w,
+                                       .c = problem.c,
+                                       .filters = problem.filters,
+                                       .kernel_h = problem.kernel_h,
+                                       .kernel_w = problem.kernel_w,
+                                       .out_h = problem.out_h,
+                                       .out_w = problem.out_w,
+                                       .stride = problem.stride,
+                                       .pad = problem.pad};
+  products->thin = in->dtype == DTYPE_BF16 && kernel_thin_fits(&products->shape);
   *workspace = 0;
-  TRY(cudnn_plan_find(context, &problem, &products->forward));
+  if (!products->thin) TRY(cudnn_plan_find(context, &problem, &products->forward));
   most(workspace, cudnn_plan_workspace(products->forward));
   if (!training) return STATUS_OK;
   TRY(find_training(context, problem, products));
@@ -116,6 +131,7 @@ enum status conv_products_create(struct cuda_context *context, const struct tens
        cudnn_plan_workspace(products->data) +
            (products->data_add ? 0 : cuda_align((size_t)products->in_count * dtype_bytes(in->dtype))));
   most(workspace, cudnn_plan_workspace(products->data_add));
+  if (products->thin) most(workspace, kernel_thin_workspace(&products->shape) * sizeof(float));
   most(workspace, cudnn_plan_workspace(products->filter));
   if (products->filter_low)
     most(workspace, cudnn_plan_workspace(products->filter_low) +
@@ -134,6 +150,10 @@ static void *unconst(const void *pointer) {
 
 enum status conv_forward(struct cuda_context *context, const struct conv_products *products, const void *in,
                          const void *weight, void *out, void *workspace) {
+  if (products->thin) {
+    TRY_CUDA(kernel_thin_forward(context->stream, &products->shape, in, weight, out));
+    return STATUS_OK;
+  }
   return cudnn_plan_run(context, products->forward, unconst(in), unconst(weight), out, workspace);
 }
 
@@ -151,6 +171,11 @@ enum status conv_backward_data(struct cuda_context *context, const struct conv_p
 enum status conv_backward_filter(struct cuda_context *context, const struct conv_products *products,
                                  const void *in, const void *d_out, float *d_weight, void *workspace) {
   void *x = unconst(in), *y = unconst(d_out);
+  if (products->thin) {
+    TRY_CUDA(kernel_thin_filter(context->stream, &products->shape, in, d_out, d_weight, workspace,
+                                context->tickets));
+    return STATUS_OK;
+  }
   if (products->filter) return cudnn_plan_run(context, products->filter, x, d_weight, y, workspace);
   void *rest =
       cuda_offset(workspace, cuda_align((size_t)products->weight_count * dtype_bytes(products->dtype)));

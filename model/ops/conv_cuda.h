@@ -4,11 +4,14 @@
 #define CONVOY_MODEL_OPS_CONV_CUDA_H
 
 #include "model/ops/cudnn_plan_cuda.h"
+#include "model/ops/kernels.h"
 #include "model/ops/op.h"
 
 struct conv_products {
   enum dtype dtype;
   int64_t in_count, weight_count;
+  bool thin; /* forward and filter by own kernels; then these plans are NULL */
+  struct thin_args shape;
   const struct cudnn_plan *forward;
   const struct cudnn_plan *data;       /* training only, as those below */
   const struct cudnn_plan *data_add;   /* NULL: `data` to workspace, then an addition */

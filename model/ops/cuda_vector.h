@@ -32,11 +32,29 @@ template <typename T> struct wide { static constexpr int count = 16 / (int)sizeo
 
 template <typename T, int V> struct alignas(sizeof(T) * V) pack { T element[V]; };
 
-/* V neighbours at once; p is aligned to V elements. */
-template <typename T, int V> __device__ __forceinline__ void load(const T *p, float (&value)[V]) {
-  const pack<T, V> all = *reinterpret_cast<const pack<T, V> *>(p);
+template <typename T, int V>
+__device__ __forceinline__ void unpack(const pack<T, V> &all, float (&value)[V]) {
 #pragma unroll
   for (int i = 0; i < V; i++) value[i] = to_float(all.element[i]);
+}
+
+/* V neighbours at once; p is aligned to V elements. */
+template <typename T, int V> __device__ __forceinline__ pack<T, V> load_pack(const T *p) {
+  return *reinterpret_cast<const pack<T, V> *>(p);
+}
+
+/* The same of what is not read again soon: the cache may forget it first. */
+template <typename T, int V> __device__ __forceinline__ pack<T, V> load_last(const T *p) {
+  if constexpr (sizeof(pack<T, V>) == sizeof(uint4)) {
+    const uint4 all = __ldcs(reinterpret_cast<const uint4 *>(p));
+    return *reinterpret_cast<const pack<T, V> *>(&all);
+  } else {
+    return load_pack<T, V>(p);
+  }
+}
+
+template <typename T, int V> __device__ __forceinline__ void load(const T *p, float (&value)[V]) {
+  unpack<T, V>(load_pack<T, V>(p), value);
 }
 
 template <typename T, int V> __device__ __forceinline__ void store(T *p, const float (&value)[V]) {
@@ -77,8 +95,8 @@ template <int A> __device__ __forceinline__ float slope(float x) {
   return 1.0f;
 }
 
-/* Ends a block's part of a sum: true, in all its threads, in the last of `count` blocks that share the ticket,
- * which then sees what the others wrote before. */
+/* Ends a block's part of a sum: true, in all its threads, in the last of `count` blocks that share the
+ * ticket, which then sees what the others wrote before. */
 __device__ __forceinline__ bool last_of(uint32_t *ticket, unsigned count) {
   __shared__ bool last;
   __threadfence();

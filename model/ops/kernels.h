@@ -38,7 +38,7 @@ int kernel_activation(struct CUstream_st *stream, enum dtype dtype, enum activat
 int kernel_activation_backward(struct CUstream_st *stream, enum dtype dtype, enum activation kind,
                                const void *kept, const void *d_out, void *d_in, bool add, int64_t count);
 
-/* ---- channels (batchnorm.cu, bias.cu) ---- */
+/* ---- channels (batchnorm.cu, batchnorm_backward.cu, bias.cu) ---- */
 
 /* Floats of workspace that the reductions below need for these rows and channels. */
 size_t kernel_channel_workspace(enum dtype dtype, int64_t rows, int64_t channels);
@@ -61,8 +61,8 @@ struct norm_args {
   void *out;            /* rows, channels; in backward what forward wrote (read for relu with a residual) */
   const float *weight, *bias;              /* channels */
   float *mean, *invstd;                    /* channels; of the batch */
-  const float *running_mean, *running_var; /* channels; read by kernel_norm_apply if mean is NULL */
-  /* kernel_norm_statistics; NULL: not wanted. Batch mean and unbiased variance, each times batch * *scale. */
+  const float *running_mean, *running_var; /* channels; of kernel_norm_apply */
+  /* kernel_norm_forward; NULL: not wanted. Batch mean and unbiased variance, each times batch * *scale. */
   float *batch_mean, *batch_var;
   const float *scale;
   float batch;
@@ -76,18 +76,31 @@ struct norm_args {
   uint32_t *tickets;
 };
 
-/* mean, invstd = 1/sqrt(var + epsilon) with the biased variance, and batch_mean, batch_var. One pass over
- * `in`. */
-int kernel_norm_statistics(struct CUstream_st *stream, const struct norm_args *args);
+/* Training: mean, invstd = 1/sqrt(var + epsilon) with the biased variance, batch_mean, batch_var, and
+ * out = activation((in - mean) * invstd * weight + bias + residual). */
+int kernel_norm_forward(struct CUstream_st *stream, const struct norm_args *args);
 
-/* out = activation((in - mean) * invstd * weight + bias + residual). out may be in. */
+/* Evaluation: the same out with the running mean and variance. out may be in. */
 int kernel_norm_apply(struct CUstream_st *stream, const struct norm_args *args);
 
-/* d_weight and d_bias (Ioffe and Szegedy, 2015), the activation's gradient applied first. */
-int kernel_norm_backward_reduce(struct CUstream_st *stream, const struct norm_args *args);
+/* d_weight and d_bias (Ioffe and Szegedy, 2015), the activation's gradient applied first; d_in (NULL: not
+ * wanted) and d_residual. */
+int kernel_norm_backward(struct CUstream_st *stream, const struct norm_args *args);
 
-/* d_in and d_residual, from d_weight and d_bias. */
-int kernel_norm_backward_apply(struct CUstream_st *stream, const struct norm_args *args);
+/* ---- bf16 convolutions of few taps (conv_thin.cu): in (n,h,w,c), weight (filters,kernel_h,kernel_w,c), out
+ * (n,out_h,out_w,filters); sums are fp32 ---- */
+
+struct thin_args {
+  int64_t n, h, w, c, filters, kernel_h, kernel_w, out_h, out_w, stride, pad;
+};
+
+/* Is the shape one of these? At most 32 taps, filters in groups of 64, a row of the image in shared memory. */
+bool kernel_thin_fits(const struct thin_args *args);
+size_t kernel_thin_workspace(const struct thin_args *args); /* floats, of kernel_thin_filter */
+int kernel_thin_forward(struct CUstream_st *stream, const struct thin_args *args, const void *in,
+                        const void *weight, void *out);
+int kernel_thin_filter(struct CUstream_st *stream, const struct thin_args *args, const void *in,
+                       const void *d_out, float *d_weight, float *workspace, uint32_t *tickets);
 
 /* ---- pools (pool.cu) ---- */
 

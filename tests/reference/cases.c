@@ -40,14 +40,19 @@ static const struct op_case conv2d_cases[] = {
     CONV(3, 32, 32, 16, 16, 3, 3, 1, 1, false),   CONV(2, 32, 32, 16, 32, 3, 3, 2, 1, false),
     CONV(2, 32, 32, 16, 32, 1, 1, 2, 0, false),   CONV(2, 16, 16, 32, 32, 3, 3, 1, 1, false),
     CONV(2, 16, 16, 32, 64, 3, 3, 2, 1, false),   CONV(2, 8, 8, 64, 64, 3, 3, 1, 1, false),
+    CONV(3, 25, 27, 3, 64, 3, 3, 1, 1, true), /* few taps: bands with an end, filters in groups, many images
+                                               */
+    CONV(2, 33, 31, 1, 128, 5, 5, 2, 2, false),   CONV(2, 9, 7, 2, 64, 4, 3, 1, 0, false),
+    CONV(300, 5, 5, 3, 64, 3, 3, 1, 1, false),    CONV(2, 12, 9, 32, 64, 1, 1, 1, 0, false),
 };
 
 #define NORM(n, h, w, c, shift)                                                                              \
   { .desc = {.in_count = 1, .in = {T4(n, h, w, c)}, .attr.batchnorm = {1e-5f}}, .offset = shift }
 
 static const struct op_case batchnorm_cases[] = {
-    NORM(1, 3, 5, 3, 0),   NORM(7, 1, 1, 16, 0.5),    NORM(4, 9, 9, 8, 3),     NORM(3, 7, 7, 64, -0.5),
-    NORM(5, 3, 3, 1, 0.1), NORM(2, 32, 32, 16, 0.25), NORM(2, 32, 32, 64, 0.), NORM(5, 4, 4, 512, 0.1),
+    NORM(1, 3, 5, 3, 0),      NORM(7, 1, 1, 16, 0.5),     NORM(4, 9, 9, 8, 3),     NORM(3, 7, 7, 64, -0.5),
+    NORM(5, 3, 3, 1, 0.1),    NORM(2, 32, 32, 16, 0.25),  NORM(2, 32, 32, 64, 0.), NORM(5, 4, 4, 512, 0.1),
+    NORM(9, 40, 41, 64, 0.5), NORM(21, 16, 16, 512, 0.2), /* several rows a thread */
 };
 
 static const struct op_case activation_cases[] = {
@@ -169,6 +174,8 @@ static const struct op_case conv_bn_cases[] = {
     FUSED(2, 32, 32, 16, 32, 3, 2, 1, RELU),
     RESIDUAL(3, 16, 16, 32, 32, 3, 1, 1, 16, 16, RELU),
     RESIDUAL(3, 8, 8, 64, 64, 3, 1, 1, 8, 8, RELU),
+    RESIDUAL(24, 16, 16, 8, 512, 1, 1, 0, 16, 16, RELU), /* several rows a thread */
+    FUSED(23, 16, 16, 8, 512, 1, 1, 0, RELU),
 };
 
 /* input; filters, kernel (square), stride, pad, bias; activation; window and its stride */

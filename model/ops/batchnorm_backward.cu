@@ -1,0 +1,198 @@
+/* Batch normalisation with what follows it, backward; see cuda_norm.h.
+ *
+ * First pass: 2 reads (3 with a residual and an activation, and the masked gradient is written); second pass:
+ * 2 reads, 1 or 2 writes. Without a residual the activation's slope comes from recomputing its input, so
+ * `out` is not read. */
+#include "model/ops/cuda_norm.h"
+
+/* Where the gradient after the activation comes from. */
+enum source {
+  SOURCE_PLAIN, /* d_out itself: no activation */
+  SOURCE_OUT,   /* relu with a residual: out tells the sign */
+  SOURCE_MASK,  /* the same, and the first pass leaves the gradient in d_residual for the second */
+  SOURCE_IN,    /* no residual: the activation's input is recomputed from in */
+  SOURCE_BOTH,  /* gelu or silu with a residual: from in and residual */
+};
+
+/* What the kernel knows of its V channels. */
+template <int V> struct norm_channels {
+  float mean[V], scale[V], bias[V]; /* scale = weight * invstd */
+  __device__ __forceinline__ void read(const norm_args &args, int64_t channel) {
+    float invstd[V];
+    load<float, V>(args.mean + channel, mean);
+    load<float, V>(args.invstd + channel, invstd);
+    load<float, V>(args.weight + channel, scale);
+    load<float, V>(args.bias + channel, bias);
+#pragma unroll
+    for (int i = 0; i < V; i++) scale[i] *= invstd[i];
+  }
+};
+
+/* The array beside in and d_out that the slope needs; NULL: none. */
+template <typename T, int S> __device__ __forceinline__ const T *slope_array(const norm_args &args) {
+  if (S == SOURCE_OUT || S == SOURCE_MASK) return (const T *)args.out;
+  return S == SOURCE_BOTH ? (const T *)args.residual : nullptr;
+}
+
+/* d *= the activation's slope; x is the value of in, other that of slope_array. */
+template <int V, int A, int S>
+__device__ __forceinline__ void slope_of(const norm_channels<V> &channel, const float (&x)[V],
+                                         const float (&other)[V], float (&d)[V]) {
+#pragma unroll
+  for (int i = 0; i < V; i++) {
+    float z = other[i];
+    if (S == SOURCE_IN) z = fmaf(x[i] - channel.mean[i], channel.scale[i], channel.bias[i]);
+    if (S == SOURCE_BOTH) z += fmaf(x[i] - channel.mean[i], channel.scale[i], channel.bias[i]);
+    if (S != SOURCE_PLAIN) d[i] *= slope<A>(z);
+  }
+}
+
+template <typename T, int V, int A, int S>
+__device__ __forceinline__ void reduce_rows(const norm_args &args, const norm_channels<V> &channel,
+                                            norm_walk walk, float (&sum)[V], float (&product)[V]) {
+  const T *in = (const T *)args.in, *d_out = (const T *)args.d_out, *beside = slope_array<T, S>(args);
+  for (; walk.left > 0; walk.advance()) {
+    pack<T, V> x[NORM_AT_ONCE], d[NORM_AT_ONCE], o[NORM_AT_ONCE];
+#pragma unroll
+    for (int u = 0; u < NORM_AT_ONCE; u++) {
+      const int64_t index = walk.at(u);
+      x[u] = load_pack<T, V>(in + index);
+      d[u] = S == SOURCE_MASK ? load_last<T, V>(d_out + index) : load_pack<T, V>(d_out + index);
+      if (beside) o[u] = S == SOURCE_MASK ? load_last<T, V>(beside + index) : load_pack<T, V>(beside + index);
+    }
+#pragma unroll
+    for (int u = 0; u < NORM_AT_ONCE; u++)
+      if (walk.has(u)) {
+        float value[V], gradient[V], other[V] = {};
+        unpack<T, V>(x[u], value);
+        unpack<T, V>(d[u], gradient);
+        if (beside) unpack<T, V>(o[u], other);
+        slope_of<V, A, S>(channel, value, other, gradient);
+        if (S == SOURCE_MASK) store<T, V>((T *)args.d_residual + walk.at(u), gradient);
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+          sum[i] += gradient[i];
+          product[i] = fmaf(gradient[i], value[i] - channel.mean[i], product[i]);
+        }
+      }
+  }
+}
+
+/* d_in = weight invstd (d - mean(d) - xhat mean(d xhat)) = scale d + (in - mean) slant + offset. */
+template <int V> struct norm_gradient { float slant[V], offset[V]; };
+
+template <typename T, int V, int A, int S>
+__device__ __forceinline__ void backward_rows(const norm_args &args, const norm_channels<V> &channel,
+                                              const norm_gradient<V> &line, norm_walk walk) {
+  const T *in = (const T *)args.in, *beside = S == SOURCE_MASK ? nullptr : slope_array<T, S>(args);
+  const T *d_out = (const T *)(S == SOURCE_MASK ? args.d_residual : args.d_out);
+  T *d_in = (T *)args.d_in, *d_residual = S == SOURCE_MASK ? nullptr : (T *)args.d_residual;
+  for (; walk.left > 0; walk.advance()) {
+    pack<T, V> x[NORM_AT_ONCE], d[NORM_AT_ONCE], o[NORM_AT_ONCE];
+#pragma unroll
+    for (int u = 0; u < NORM_AT_ONCE; u++) {
+      const int64_t index = walk.at(u);
+      x[u] = load_last<T, V>(in + index);
+      d[u] = load_last<T, V>(d_out + index);
+      if (beside) o[u] = load_last<T, V>(beside + index);
+    }
+#pragma unroll
+    for (int u = 0; u < NORM_AT_ONCE; u++)
+      if (walk.has(u)) {
+        float value[V], gradient[V], other[V] = {};
+        const int64_t index = walk.at(u);
+        unpack<T, V>(x[u], value);
+        unpack<T, V>(d[u], gradient);
+        if (beside) unpack<T, V>(o[u], other);
+        if (S != SOURCE_MASK) slope_of<V, A, S>(channel, value, other, gradient);
+#pragma unroll
+        for (int i = 0; i < V; i++)
+          value[i] = fmaf(channel.scale[i], gradient[i],
+                          fmaf(value[i] - channel.mean[i], line.slant[i], line.offset[i]));
+        if (d_residual) put<T, V>(d_residual + index, gradient, args.d_residual_add);
+        put<T, V>(d_in + index, value, args.d_in_add);
+      }
+  }
+}
+
+/* What one thread a channel does with the sums: the parameters' gradients, and x = slant, y = offset. */
+static __device__ __forceinline__ float2 norm_finish(const norm_args &args, double2 total, float share,
+                                                     float invstd, float weight, int64_t channel) {
+  const float d_bias = (float)total.x, d_weight = (float)(total.y * (double)invstd);
+  if (blockIdx.x == 0) {
+    args.d_bias[channel] = d_bias;
+    args.d_weight[channel] = d_weight;
+  }
+  const float scale = -weight * invstd * share;
+  return make_float2(scale * d_weight * invstd, scale * d_bias);
+}
+
+template <typename T, int V, int A, int S>
+__global__ void __launch_bounds__(CHANNEL_THREADS, 1)
+    norm_backward(const __grid_constant__ struct norm_args args, const struct channel_grid grid,
+                  const float share) {
+  __shared__ channel_sums sums;
+  __shared__ float2 finished[CHANNEL_TILE];
+  const channel_place at = channel_here(grid, V);
+  const int tile = grid.lanes * V, lane = (int)threadIdx.x & (grid.lanes - 1);
+  const int64_t mine = (int64_t)blockIdx.y * tile + threadIdx.x;
+  const bool owner = (int)threadIdx.x < tile && mine < grid.channels;
+  const float invstd = owner ? args.invstd[mine] : 0.0f, weight = owner ? args.weight[mine] : 0.0f;
+  norm_channels<V> channel = {};
+  float sum[V] = {}, product[V] = {};
+  if (at.channel < grid.channels) channel.read(args, at.channel);
+  reduce_rows<T, V, A, S>(args, channel, norm_walk(grid, at, true), sum, product);
+  const double2 total = channel_sum_all<V>(sum, product, grid, args.workspace, args.tickets, sums);
+  if (owner) finished[threadIdx.x] = norm_finish(args, total, share, invstd, weight, mine);
+  __syncthreads();
+  if (!args.d_in) return;
+  norm_gradient<V> line;
+#pragma unroll
+  for (int i = 0; i < V; i++) {
+    line.slant[i] = finished[lane * V + i].x;
+    line.offset[i] = finished[lane * V + i].y;
+  }
+  backward_rows<T, V, A, S>(args, channel, line, norm_walk(grid, at, false));
+}
+
+/* The first pass leaves the gradient after the activation in d_residual if that place is overwritten and
+ * rounding loses nothing, as for relu. */
+static enum source norm_source(const struct norm_args *args) {
+  if (args->activation == ACTIVATION_NONE) return SOURCE_PLAIN;
+  if (!args->residual) return SOURCE_IN;
+  if (args->activation != ACTIVATION_RELU) return SOURCE_BOTH;
+  return args->d_residual && !args->d_residual_add ? SOURCE_MASK : SOURCE_OUT;
+}
+
+/* Calls body(type, vector, activation, source) for the combinations that occur. */
+template <typename F> static int with_source(const struct norm_args *args, enum source source, F body) {
+  return norm_with_vector(args, [&](auto type, auto vector) {
+    const bool gelu = args->activation == ACTIVATION_GELU, relu = args->activation == ACTIVATION_RELU;
+    switch (source) {
+    case SOURCE_PLAIN:
+      return body(type, vector, number<ACTIVATION_NONE>(), number<SOURCE_PLAIN>());
+    case SOURCE_OUT:
+      return body(type, vector, number<ACTIVATION_RELU>(), number<SOURCE_OUT>());
+    case SOURCE_MASK:
+      return body(type, vector, number<ACTIVATION_RELU>(), number<SOURCE_MASK>());
+    case SOURCE_BOTH:
+      if (gelu) return body(type, vector, number<ACTIVATION_GELU>(), number<SOURCE_BOTH>());
+      return body(type, vector, number<ACTIVATION_SILU>(), number<SOURCE_BOTH>());
+    case SOURCE_IN:
+      if (relu) return body(type, vector, number<ACTIVATION_RELU>(), number<SOURCE_IN>());
+      if (gelu) return body(type, vector, number<ACTIVATION_GELU>(), number<SOURCE_IN>());
+      return body(type, vector, number<ACTIVATION_SILU>(), number<SOURCE_IN>());
+    }
+    return (int)cudaErrorInvalidValue;
+  });
+}
+
+int kernel_norm_backward(cudaStream_t stream, const struct norm_args *args) {
+  return with_source(args, norm_source(args), [&](auto type, auto vector, auto which, auto source) {
+    typedef typename decltype(type)::type T;
+    constexpr int V = decltype(vector)::value;
+    struct channel_grid grid = channel_grid(args->rows, args->channels, V, norm_blocks());
+    return norm_launch(stream, norm_backward<T, V, decltype(which)::value, decltype(source)::value>, grid,
+                       *args, grid, 1.0f / (float)args->rows);
+  });
+}
