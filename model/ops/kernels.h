@@ -94,7 +94,8 @@ struct thin_args {
   int64_t n, h, w, c, filters, kernel_h, kernel_w, out_h, out_w, stride, pad;
 };
 
-/* Is the shape one of these? At most 32 taps, filters in groups of 64, a row of the image in shared memory. */
+/* Is the shape one of these? At most 32 taps, filters in groups of 64, a row of the image in shared memory.
+ */
 bool kernel_thin_fits(const struct thin_args *args);
 size_t kernel_thin_workspace(const struct thin_args *args); /* floats, of kernel_thin_filter */
 int kernel_thin_forward(struct CUstream_st *stream, const struct thin_args *args, const void *in,
