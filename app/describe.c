@@ -39,7 +39,6 @@ static int option_values(const struct train_options *options, struct runlog_valu
   int count = 0;
   for (int i = 0; i < train_table.count && count < MAX_VALUES; i++) {
     const struct option_row *row = &train_table.rows[i];
-    if (row->flags & OPTION_UNAVAILABLE) continue;
     values[count] = option_value(row, options, text[count], sizeof text[count]);
     count++;
   }

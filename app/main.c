@@ -105,6 +105,7 @@ static int run(int argc, char **argv) {
   deadline_clear();
   if (status != STATUS_OK) {
     error_print(stderr);
+    if (status == STATUS_COMM && world.size > 0) world_abort(&world, (int)status);
     return (int)status;
   }
   log_open(world.rank, world.host, false);

@@ -27,7 +27,7 @@ const struct option_row *options_find(const struct option_table *table, const ch
 /* A row's name for the search of the nearest; "" where it is no answer. */
 static const char *known_name(const void *table, int index) {
   const struct option_row *row = &((const struct option_table *)table)->rows[index];
-  return row->flags & (OPTION_UNAVAILABLE | OPTION_OPERAND) ? "" : row->name;
+  return row->flags & OPTION_OPERAND ? "" : row->name;
 }
 
 enum status options_unknown(const struct option_table *table, const char *origin, const char *name) {
@@ -145,8 +145,6 @@ static enum status set_flag(const char *origin, const char *text, void *field) {
 }
 
 enum status options_set(const struct option_row *row, const char *origin, const char *text, void *values) {
-  if (row->flags & OPTION_UNAVAILABLE)
-    return RAISE(STATUS_INPUT, "%s: this version cannot do that yet; leave the option out", origin);
   void *field = field_of(row, values);
   if (strlen(text) >= OPTION_TEXT)
     return RAISE(STATUS_INPUT, "%s has %zu characters; expected fewer than %d", origin, strlen(text),

@@ -52,7 +52,6 @@ enum option_flags {
   OPTION_CONFIG = 8,       /* the config file's path; the command line wins over the file */
   OPTION_NOT_IN_FILE = 16, /* refused in a config file */
   OPTION_ABOVE = 32,       /* `least` itself is refused */
-  OPTION_UNAVAILABLE = 64, /* a known name that this version refuses; not in --help */
 };
 
 struct option_row {

@@ -41,7 +41,6 @@ void options_help(const struct option_table *table, FILE *stream) {
   for (int i = 0; i < table->count; i++) {
     const struct option_row *row = &table->rows[i];
     if (row->heading || i == 0) fprintf(stream, "\n%s:\n", row->heading ? row->heading : "options");
-    if (row->flags & OPTION_UNAVAILABLE) continue;
     char title[256];
     row_title(row, title, sizeof title);
     if (strlen(title) + 2 < COLUMN)

@@ -129,7 +129,8 @@ static enum status settle_one(struct trainer *t) {
   if (t->not_finite) return STATUS_OK; /* the device has updated nothing since */
   if (!isfinite(metrics.loss_sum)) {
     t->not_finite = true;
-    t->halt_step = at->step;
+    t->bad_step = at->step;
+    if (t->halt_step == 0) t->halt_step = at->step; /* once set it stands: all ranks leave by it */
     return log_row(t, NAN);
   }
   if (metrics.stop && t->halt_step == 0) t->halt_step = at->step;
@@ -277,7 +278,7 @@ static enum status fail_not_finite(struct trainer *t) {
     snprintf(saved, sizeof saved, "the last good checkpoint is of step %" PRId64, t->saved_step);
   return world_agree(t->session->world,
                      RAISE(STATUS_NUMERIC, "the loss is not finite at step %" PRId64 "; %s; try a lower --lr",
-                           t->halt_step, saved));
+                           t->bad_step, saved));
 }
 
 static enum status stop(struct trainer *t) {

@@ -39,7 +39,8 @@ struct trainer {
   double spent[TRAINER_LAG + 1]; /* seconds that enqueueing each took */
   int64_t enqueued;              /* steps enqueued in all */
   int64_t halt_step;             /* the first step whose metrics ask for the end; 0: none */
-  bool not_finite;               /* ... since its loss is not finite */
+  bool not_finite;               /* a loss was not finite: nothing is updated since */
+  int64_t bad_step;              /* ... and that was this step's */
   double mark;      /* clock of the last lap; what passes between a pause and the next mark is no training */
   double opened;    /* clock at trainer_create */
   double last_save; /* clock */

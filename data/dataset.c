@@ -227,7 +227,8 @@ static enum status fill(struct reading *reading, struct dataset_plan *plan, stru
   reading->limit = plan->classes ? plan->classes : DATASET_MAX_CLASSES;
   reading->place = place(plan, reading->row_bytes);
   void *memory;
-  TRY_OUT(world_shared_create(reading->world, reading->place.bytes, &dataset->memory, &memory));
+  TRY_OUT(world_agree(reading->world,
+                      world_shared_create(reading->world, reading->place.bytes, &dataset->memory, &memory)));
   reading->memory = memory;
   set_split(&dataset->train, reading, SPLIT_TRAIN);
   set_split(&dataset->test, reading, SPLIT_TEST);

@@ -34,7 +34,10 @@ enum status comm_cpu_open(const struct world *world, struct comm_cpu **comm) {
   struct comm_cpu *made = malloc(sizeof *made);
   if (!made) return RAISE(STATUS_INPUT, "out of memory");
   made->world = world;
-  enum status status = check(MPI_Comm_dup(MPI_COMM_WORLD, &made->comm), "MPI_Comm_dup");
+  world_wait_begin(world);
+  int code = MPI_Comm_dup(MPI_COMM_WORLD, &made->comm);
+  world_wait_end(world);
+  enum status status = check(code, "MPI_Comm_dup");
   if (status != STATUS_OK) {
     free(made);
     return status;

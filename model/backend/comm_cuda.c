@@ -86,7 +86,7 @@ static enum status warm_up(struct cuda_backend *cuda, int timeout_seconds, bool 
   static const int64_t count[] = {4, 1 << 12, 1 << 18, 1 << 21, 1 << 24};
   const struct world *world = cuda->base.world;
   void *scratch;
-  TRY(cuda_scratch(&cuda->context, DTYPE_F32, sizeof(float) << 24, &scratch));
+  TRY(world_agree(world, cuda_scratch(&cuda->context, DTYPE_F32, sizeof(float) << 24, &scratch)));
   for (size_t i = 0; i < sizeof count / sizeof *count; i++)
     TRY(cuda_allreduce(&cuda->base, scratch, count[i]));
   TRY(cuda_comm_join(&cuda->base));
@@ -109,13 +109,18 @@ static enum status warm_up(struct cuda_backend *cuda, int timeout_seconds, bool 
   return STATUS_OK;
 }
 
+static enum status make_stream(struct cuda_comm *comm) {
+  TRY_CUDA(cudaStreamCreateWithFlags(&comm->stream, cudaStreamNonBlocking));
+  TRY_CUDA(cudaEventCreateWithFlags(&comm->ready, cudaEventDisableTiming));
+  TRY_CUDA(cudaEventCreateWithFlags(&comm->done, cudaEventDisableTiming));
+  return STATUS_OK;
+}
+
 enum status cuda_comm_open(struct cuda_backend *cuda, const struct backend_options *options) {
   const struct world *world = cuda->base.world;
   enum status status = STATUS_OK;
   int timeout_seconds = options->init_timeout_seconds > 0 ? options->init_timeout_seconds : 300;
-  TRY_CUDA(cudaStreamCreateWithFlags(&cuda->comm.stream, cudaStreamNonBlocking));
-  TRY_CUDA(cudaEventCreateWithFlags(&cuda->comm.ready, cudaEventDisableTiming));
-  TRY_CUDA(cudaEventCreateWithFlags(&cuda->comm.done, cudaEventDisableTiming));
+  TRY(world_agree(world, make_stream(&cuda->comm)));
   if (world->size == 1) return STATUS_OK;
   status = connect_ranks(cuda, timeout_seconds);
   TRY(world_agree(world, status));

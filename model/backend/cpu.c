@@ -83,7 +83,7 @@ static enum status cpu_open(const struct world *world, const struct backend_opti
                             struct backend **backend) {
   enum status status = STATUS_OK;
   const dnnl_version_t *version = dnnl_version();
-  TRY(check_precision(options->precision));
+  TRY(world_agree(world, check_precision(options->precision))); /* hosts may differ */
   struct cpu_backend *cpu = calloc(1, sizeof *cpu);
   if (!cpu) return RAISE(STATUS_INPUT, "out of memory");
   struct op_cpu_context *context = &cpu->context;

@@ -134,12 +134,13 @@ enum status world_open(struct world *world) {
   if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS)
     return RAISE(STATUS_COMM, "MPI could not start");
   enum status status = find_ranks(world);
-  if (status == STATUS_OK && provided < MPI_THREAD_SERIALIZED)
+  if (status == STATUS_OK && provided < MPI_THREAD_SERIALIZED) {
     status = RAISE(STATUS_INPUT,
                    "this MPI library has no thread support (MPI_THREAD_SERIALIZED); use another one");
+    if (world->rank != 0) error_clear(); /* found by all ranks: one says it */
+  }
   if (status == STATUS_OK) return STATUS_OK;
-  if (status == STATUS_COMM) world_abort(world, (int)status);
-  world_close(world);
+  if (status != STATUS_COMM) world_close(world); /* ranks that cannot talk do not part in order */
   return error_trace(status, __func__);
 }
 
@@ -306,7 +307,8 @@ static enum status settle(const struct world *world, struct world_shared *shared
 static enum status map_window(const struct world *world, struct world_shared *shared) {
   MPI_Aint mine = world->local_rank == 0 ? (MPI_Aint)shared->bytes : 0;
   char *own;
-  int code = MPI_Win_allocate_shared(mine, 1, MPI_INFO_NULL, world->comm->node, &own, &shared->window);
+  int code =
+      WAIT(world, MPI_Win_allocate_shared(mine, 1, MPI_INFO_NULL, world->comm->node, &own, &shared->window));
   if (code != MPI_SUCCESS) {
     shared->window = MPI_WIN_NULL;
     return RAISE(STATUS_INPUT, "no %.0f MiB of shared memory on host %s; enlarge /dev/shm there",
@@ -316,7 +318,7 @@ static enum status map_window(const struct world *world, struct world_shared *sh
   int unit;
   TRY(check(MPI_Win_shared_query(shared->window, 0, &bytes, &unit, &shared->memory),
             "mapping shared memory"));
-  TRY(check(MPI_Win_lock_all(MPI_MODE_NOCHECK, shared->window), "mapping shared memory"));
+  TRY(check(WAIT(world, MPI_Win_lock_all(MPI_MODE_NOCHECK, shared->window)), "mapping shared memory"));
   return settle(world, shared);
 }
 

@@ -42,7 +42,8 @@ struct world_state world_state(const struct world *world);
 void world_library(char *text, size_t capacity);
 
 /* Starts MPI (once a process) and finds the ranks. A launch that would give silent singletons or an obscure
- * abort under Slurm is refused by name (STATUS_INPUT), before MPI starts where possible. */
+ * abort under Slurm is refused by name (STATUS_INPUT), before MPI starts where possible. After STATUS_COMM
+ * with world->size > 0 MPI has started and only world_abort is left to call. */
 enum status world_open(struct world *world);
 
 /* Ends MPI. Collective; not called on an error path that other ranks may not reach. */

@@ -75,6 +75,21 @@ expect 5 "frozen at the start"
 none_left "$out" "frozen at the start"
 pass "rank 1 frozen at the start: exit $code"
 
+# A host whose CPU lacks what another's has: the rank that cannot is named, nobody waits for it.
+cat > "$WORK/older.sh" << 'EOF'
+#!/bin/sh
+[ "$OMPI_COMM_WORLD_RANK" = 1 ] && export ONEDNN_MAX_CPU_ISA=AVX2
+exec "$@"
+EOF
+chmod +x "$WORK/older.sh"
+code=0
+"${LAUNCH[@]}" 3 "$WORK/older.sh" "$CONVOY" train --data "$data" --out "$WORK/older" --backend cpu --threads 1 --precision bf16 \
+  --comm-timeout $limit > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+expect 2 "a rank without bf16"
+one_error "a rank without bf16"
+grep -q '^error: .*bf16 is not available on this CPU' "$WORK/err.txt" || fail "a rank without bf16" "$WORK/err.txt"
+pass "a precision that one rank's CPU lacks ends the job: exit 2"
+
 # An error of one rank only: here its part of the data goes away, there its memory.
 out=$WORK/alone
 cat > "$WORK/small.sh" << EOF

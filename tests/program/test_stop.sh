@@ -43,9 +43,15 @@ signal_when() {
   if [ "$target" = launcher ]; then pid=$runner; else pid=$(rank_of "$out" "$target"); fi
   for i in $signal; do kill "-$i" "$pid" 2> /dev/null; done
   finish
-  if [ "$code" = 0 ]; then pass "$3: the run was complete before the signal"; else stopped_and_resumed "$out" "$3"; fi
+  if [ "$code" = 0 ]; then
+    pass "$3: the run was complete before the signal"
+  else
+    stopped_and_resumed "$out" "$3"
+    landed=$((landed + 1))
+  fi
 }
 
+landed=0
 signal_when 0 USR1 "USR1 to rank 0 while it loads" "convoy "
 signal_when 1 USR2 "USR2 to rank 1 while it loads" "data:"
 signal_when launcher USR1 "USR1 to mpirun at the first step" "precision:"
@@ -54,6 +60,7 @@ signal_when launcher USR2 "USR2 to mpirun about the evaluation" "epoch 1/10: "
 signal_when 0 USR1 "USR1 during a save" "checkpoint of step 4 " --checkpoint-every 1
 signal_when 1 "USR1 USR1" "USR1 twice at once" "epoch 1/10"
 signal_when launcher "USR1 USR2" "two signals to mpirun" "epoch 1/10"
+[ "$landed" -ge 4 ] || fail "only $landed of 8 signals came before the run was complete"
 
 # A signal in the last step: the run completes.
 out=$WORK/last
