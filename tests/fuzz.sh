@@ -39,7 +39,8 @@ for name in shard import; do
   [ -n "$(ls "$seeds")" ] || die 1 "the tests made no seeds for $name"
   # A process of its own for every few thousand inputs, so that a crash does not end the search.
   nice -n 15 "$target" -fork=1 -ignore_crashes=1 -ignore_timeouts=1 -ignore_ooms=1 -max_total_time="$seconds" "${limits[@]}" \
-    -artifact_prefix="build-fuzz/fault-$name-" "$corpus" "$seeds" >"$log" 2>&1 || { tail -n 40 "$log"; die 1 "$target ended"; }
+    -artifact_prefix="build-fuzz/fault-$name-" "$corpus" "$seeds" >"$log" 2>&1 ||
+    grep -q '^INFO: exiting: ' "$log" || { tail -n 40 "$log"; die 1 "$target ended"; } # its code is the last process's
   grep '^#[0-9]*: cov:' "$log" | tail -n 1
   library=0
   for input in build-fuzz/fault-"$name"-*; do
