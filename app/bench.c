@@ -46,7 +46,8 @@ static const struct option_table table = {
     .count = sizeof rows / sizeof *rows,
 };
 
-void bench_help(FILE *stream) {
+void bench_help(int argc, char **argv, FILE *stream) {
+  (void)argc, (void)argv;
   options_help(&table, stream);
 }
 

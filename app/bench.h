@@ -8,6 +8,6 @@
 
 /* argv[0] is "bench", argv[1] the subcommand. Collective: all ranks return the same status. */
 enum status bench_command(int argc, char **argv, const struct world *world);
-void bench_help(FILE *stream);
+void bench_help(int argc, char **argv, FILE *stream);
 
 #endif

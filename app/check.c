@@ -23,7 +23,7 @@ static const struct option_row rows[] = {
     {.name = "json", .type = OPTION_FLAG, FIELD(json), .help = "one JSON object instead of a table"},
 };
 /* clang-format on */
-static const struct option_table table = {
+const struct option_table check_table = {
     .command = "convoy check",
     .summary =
         "Checks machine, job and data before a run; exit code 0 (warnings allowed) or 2. Start it as the "
@@ -32,10 +32,6 @@ static const struct option_table table = {
     .count = sizeof rows / sizeof *rows,
 };
 static const char *const states[] = {"ok", "warn", "fail"};
-
-void check_help(FILE *stream) {
-  options_help(&table, stream);
-}
 
 double check_now(void) {
   struct timespec t;
@@ -188,7 +184,7 @@ static enum status make_checks(struct check *check) {
 
 enum status check_command(int argc, char **argv, const struct world *world) {
   struct check check = {.world = world};
-  TRY(world_agree(world, options_parse(&table, argc, argv, &check.options)));
+  TRY(world_agree(world, options_parse(&check_table, argc, argv, &check.options)));
   log_open(world->rank, world->host, check.options.json);
   enum status status = make_checks(&check);
   if (status == STATUS_OK) status = world_agree(world, world->rank == 0 ? conclude(&check) : STATUS_OK);

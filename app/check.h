@@ -13,7 +13,7 @@
 /* Makes the checks that the options ask for, prints a table or JSON on rank 0; STATUS_INPUT if one fails.
  * Writes nothing. Collective. */
 enum status check_command(int argc, char **argv, const struct world *world);
-void check_help(FILE *stream);
+extern const struct option_table check_table;
 
 /* ---- for the files that make up `convoy check` ---- */
 

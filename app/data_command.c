@@ -201,11 +201,11 @@ static const struct subcommand *find(int argc, char **argv) {
   return NULL;
 }
 
-static void print_help(void) {
-  printf("usage: convoy data COMMAND [options]\n\n");
+static void list_commands(FILE *stream) {
+  fprintf(stream, "usage: convoy data COMMAND [options]\n\n");
   for (int i = 0; i < SUBCOMMANDS; i++)
-    printf("  %-8s%s\n", subcommands[i].name, subcommands[i].table.summary);
-  printf("\n'convoy data COMMAND --help' lists a command's options.\n");
+    fprintf(stream, "  %-8s%s\n", subcommands[i].name, subcommands[i].table.summary);
+  fprintf(stream, "\n'convoy data COMMAND --help' lists a command's options.\n");
 }
 
 static enum status refuse(int argc, char **argv) {
@@ -243,15 +243,20 @@ static bool has_operand(int argc, char **argv) {
   return argc > 1 && argv[1][0] != '-';
 }
 
+void data_help(int argc, char **argv, FILE *stream) {
+  const struct subcommand *subcommand = find(argc, argv);
+  struct option_row rows[MOST_ROWS];
+  if (!subcommand) {
+    list_commands(stream);
+    return;
+  }
+  struct option_table named = choose_operands(&subcommand->table, argc, argv, true, rows);
+  options_help(&named, stream);
+}
+
 enum status data_command(int argc, char **argv, const struct world *world) {
   const struct subcommand *subcommand = find(argc, argv);
   struct option_row rows[MOST_ROWS];
-  if (options_help_wanted(argc, argv) || !world) {
-    if (!subcommand) return print_help(), STATUS_OK;
-    struct option_table named = choose_operands(&subcommand->table, argc, argv, true, rows);
-    options_help(&named, stdout);
-    return STATUS_OK;
-  }
   if (!subcommand) return world_agree(world, refuse(argc, argv));
   struct data_options options = {.seed = 0};
   bool all_named = !has_operand(argc - 1, argv + 1);

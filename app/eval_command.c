@@ -84,7 +84,7 @@ static const struct option_row rows[] = {
      .help = "a rank that is silent for so long ends the job"},
     {.name = "quiet", .letter = 'q', .type = OPTION_FLAG, FIELD(quiet), .help = "only the result"},
 };
-static const struct option_table table = {
+const struct option_table eval_table = {
     .command = "convoy eval",
     .summary = "Evaluates a checkpoint on the test shards; the last line is one JSON object.",
     .rows = rows,
@@ -189,13 +189,9 @@ static enum status run(const struct world *world, const struct eval_options *opt
   return STATUS_OK;
 }
 
-void eval_help(void) {
-  options_help(&table, stdout);
-}
-
 enum status eval_command(int argc, char **argv, const struct world *world) {
   struct eval_options options = {0};
-  TRY(world_agree(world, options_parse(&table, argc, argv, &options)));
+  TRY(world_agree(world, options_parse(&eval_table, argc, argv, &options)));
   log_open(world->rank, world->host, options.quiet);
   signals_install();
   struct checkpoint *checkpoint = NULL;

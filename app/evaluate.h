@@ -17,6 +17,6 @@ enum status evaluate(struct session *session, bool interruptible, struct evaluat
 
 /* convoy eval; see eval_command.c. */
 enum status eval_command(int argc, char **argv, const struct world *world);
-void eval_help(void);
+extern const struct option_table eval_table;
 
 #endif

@@ -41,7 +41,7 @@ static const struct option_row rows[] = {
      .help = "onnx: with normalisation and class names; safetensors: torchvision's names"},
     {.name = "quiet", .letter = 'q', .type = OPTION_FLAG, FIELD(quiet), .help = "say nothing"},
 };
-static const struct option_table table = {
+const struct option_table export_table = {
     .command = "convoy export",
     .summary = "Writes a checkpoint's model as ONNX or safetensors.",
     .rows = rows,
@@ -75,13 +75,9 @@ out:
   return status;
 }
 
-void export_help(void) {
-  options_help(&table, stdout);
-}
-
 enum status export_command(int argc, char **argv, const struct world *world) {
   struct export_options options = {0};
-  TRY(world_agree(world, options_parse(&table, argc, argv, &options)));
+  TRY(world_agree(world, options_parse(&export_table, argc, argv, &options)));
   log_open(world->rank, world->host, options.quiet);
   return world_agree(world, world->rank == 0 ? run(&options) : STATUS_OK);
 }

@@ -3,10 +3,11 @@
 #define CONVOY_APP_EXPORT_H
 
 #include "app/trained.h"
+#include "app/options.h"
 #include "model/base/world.h"
 
 enum status export_command(int argc, char **argv, const struct world *world);
-void export_help(void);
+extern const struct option_table export_table;
 
 /* Reorders the arrays as PyTorch and ONNX have them: filters K,R,S,C to K,C,R,S (also their shapes), and the
  * columns of a matrix that reads an image from H,W,C to C,H,W order. */

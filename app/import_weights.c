@@ -65,7 +65,7 @@ static const struct option_row rows[] = {
      .help = "divides them (default: by the metadata)"},
     {.name = "quiet", .letter = 'q', .type = OPTION_FLAG, FIELD(quiet), .help = "say nothing"},
 };
-static const struct option_table table = {
+const struct option_table import_weights_table = {
     .command = "convoy import-weights",
     .summary = "Makes a checkpoint of weights in a safetensors file.",
     .rows = rows,
@@ -207,13 +207,9 @@ out:
   return status;
 }
 
-void import_weights_help(void) {
-  options_help(&table, stdout);
-}
-
 enum status import_weights_command(int argc, char **argv, const struct world *world) {
   struct import_options options = {.quiet = false};
-  TRY(world_agree(world, options_parse(&table, argc, argv, &options)));
+  TRY(world_agree(world, options_parse(&import_weights_table, argc, argv, &options)));
   log_open(world->rank, world->host, options.quiet);
   return world_agree(world, world->rank == 0 ? run(&options) : STATUS_OK);
 }

@@ -21,20 +21,23 @@
 
 struct command {
   const char *name, *summary;
+  const struct option_table *table; /* NULL: it has subcommands, and help lists them or one's options */
+  void (*help)(int argc, char **argv, FILE *stream);
   /* argv[0] is the command's name. Collective: all ranks return the same status, see world_agreed. */
   enum status (*run)(int argc, char **argv, const struct world *world);
 };
 
 static const struct command commands[] = {
-    {"train", "train a model; the main job", train_command},
-    {"eval", "accuracy and loss of a checkpoint on the test shards", eval_command},
-    {"data", "make, check and describe shards", data_command},
-    {"predict", "tell the classes of image files", predict_command},
-    {"report", "make a page of runs' curves and options", report_command},
-    {"import-weights", "make a checkpoint of a safetensors file", import_weights_command},
-    {"export", "write a checkpoint's model as ONNX or safetensors", export_command},
-    {"check", "is this machine, job and data ready to train?", check_command},
-    {"bench", "bench step: time a training step and its parts", bench_command},
+    {"train", "train a model; the main job", &train_table, NULL, train_command},
+    {"eval", "accuracy and loss of a checkpoint on the test shards", &eval_table, NULL, eval_command},
+    {"data", "make, check and describe shards", NULL, data_help, data_command},
+    {"predict", "tell the classes of image files", &predict_table, NULL, predict_command},
+    {"report", "make a page of runs' curves and options", &report_table, NULL, report_command},
+    {"import-weights", "make a checkpoint of a safetensors file", &import_weights_table, NULL,
+     import_weights_command},
+    {"export", "write a checkpoint's model as ONNX or safetensors", &export_table, NULL, export_command},
+    {"check", "is this machine, job and data ready to train?", &check_table, NULL, check_command},
+    {"bench", "bench step: time a training step and its parts", NULL, bench_help, bench_command},
 };
 enum { START_SECONDS = 180, PART_SECONDS = 60 }; /* for MPI to start, and for all ranks to leave it */
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
@@ -49,15 +52,27 @@ static const struct command *find_command(const char *name) {
   return NULL;
 }
 
-static int print_help(void) {
+/* What was printed is out, or the exit code says that it is not. */
+static enum status flush_output(void) {
+  if (fflush(stdout) == 0 && !ferror(stdout)) return STATUS_OK;
+  return RAISE(STATUS_STORAGE, "cannot write to standard output");
+}
+
+static void print_help(void) {
   printf("usage: convoy COMMAND [options]\n\nTrains convolutional networks by MPI, one rank a GPU or a share "
          "of the CPU.\n\n");
   for (int i = 0; i < COMMAND_COUNT; i++) printf("  %-16s%s\n", commands[i].name, commands[i].summary);
   printf("\n'convoy COMMAND --help' lists a command's options; 'convoy --version' the versions.\n");
-  return STATUS_OK;
 }
 
-static int print_version(void) {
+static void print_command_help(const struct command *command, int argc, char **argv) {
+  if (command->table)
+    options_help(command->table, stdout);
+  else
+    command->help(argc, argv, stdout);
+}
+
+static void print_version(void) {
   char library[160];
   world_library(library, sizeof library);
   printf("convoy %s\nbackends:", CONVOY_VERSION);
@@ -68,7 +83,6 @@ static int print_version(void) {
   printf(" cuda");
 #endif
   printf("\nbuilt with: %s\nmpi: %s\n", CONVOY_BUILT_WITH, library);
-  return STATUS_OK;
 }
 
 static enum status refuse(int argc, char **argv) {
@@ -114,9 +128,9 @@ static int run(int argc, char **argv) {
     status = command->run(argc - 1, argv + 1, &world);
   else
     status = world_agree(&world, refuse(argc, argv));
-  if (status == STATUS_OK && (fflush(stdout) != 0 || ferror(stdout)))
-    status = RAISE(STATUS_STORAGE, "cannot write to standard output");
-  else if (status != STATUS_OK)
+  if (status == STATUS_OK)
+    status = flush_output();
+  else
     fflush(stdout);
   if (status != STATUS_OK) error_print(stderr);
   if (!world_agreed(&world, status)) world_abort(&world, (int)status);
@@ -126,21 +140,24 @@ static int run(int argc, char **argv) {
   return (int)status;
 }
 
+/* What needs no ranks: help and versions. False if the command line asks for neither. */
+static bool print_text(int argc, char **argv) {
+  if (argc < 2) return false;
+  const struct command *command = find_command(argv[1]);
+  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
+    print_help();
+  else if (strcmp(argv[1], "--version") == 0)
+    print_version();
+  else if (command && options_help_wanted(argc - 1, argv + 1))
+    print_command_help(command, argc - 1, argv + 1);
+  else
+    return false;
+  return true;
+}
+
 int main(int argc, char **argv) {
-  if (argc > 1 &&
-      (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0))
-    return print_help();
-  if (argc > 1 && strcmp(argv[1], "--version") == 0) return print_version();
-  if (argc > 2 && options_help_wanted(argc - 1, argv + 1)) {
-    if (strcmp(argv[1], "train") == 0) return options_help(&train_table, stdout), STATUS_OK;
-    if (strcmp(argv[1], "eval") == 0) return eval_help(), STATUS_OK;
-    if (strcmp(argv[1], "predict") == 0) return predict_help(), STATUS_OK;
-    if (strcmp(argv[1], "report") == 0) return report_help(), STATUS_OK;
-    if (strcmp(argv[1], "import-weights") == 0) return import_weights_help(), STATUS_OK;
-    if (strcmp(argv[1], "export") == 0) return export_help(), STATUS_OK;
-    if (strcmp(argv[1], "data") == 0) return (int)data_command(argc - 1, argv + 1, NULL);
-    if (strcmp(argv[1], "bench") == 0) return bench_help(stdout), STATUS_OK;
-    if (strcmp(argv[1], "check") == 0) return check_help(stdout), STATUS_OK;
-  }
-  return run(argc, argv);
+  if (!print_text(argc, argv)) return run(argc, argv);
+  enum status status = flush_output();
+  if (status != STATUS_OK) error_print(stderr);
+  return (int)status;
 }

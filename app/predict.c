@@ -66,7 +66,7 @@ static const struct option_row rows[] = {
      .value = "N",
      .help = "CPU threads (default: all cores that it may use)"},
 };
-static const struct option_table table = {
+const struct option_table predict_table = {
     .command = "convoy predict",
     .summary = "Tells the class of image files and its probability.",
     .rows = rows,
@@ -253,14 +253,10 @@ out:
   return status;
 }
 
-void predict_help(void) {
-  options_help(&table, stdout);
-}
-
 enum status predict_command(int argc, char **argv, const struct world *world) {
   struct predict_options options = {.images = {.count = 0}};
   enum status status;
-  TRY_OUT(world_agree(world, options_parse(&table, argc, argv, &options)));
+  TRY_OUT(world_agree(world, options_parse(&predict_table, argc, argv, &options)));
   if (world->size > 1)
     TRY_OUT(world_agree(
         world, RAISE(STATUS_INPUT, "convoy predict runs on one rank; %d were started", world->size)));

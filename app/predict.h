@@ -2,9 +2,10 @@
 #ifndef CONVOY_APP_PREDICT_H
 #define CONVOY_APP_PREDICT_H
 
+#include "app/options.h"
 #include "model/base/world.h"
 
 enum status predict_command(int argc, char **argv, const struct world *world);
-void predict_help(void);
+extern const struct option_table predict_table;
 
 #endif

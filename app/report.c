@@ -33,7 +33,7 @@ static const struct option_row rows[] = {
      .initial = "report.html",
      .help = "the page; one that is there is replaced"},
 };
-static const struct option_table table = {
+const struct option_table report_table = {
     .command = "convoy report",
     .summary = "Makes a page of runs' curves, options and results: one HTML file.",
     .rows = rows,
@@ -277,14 +277,10 @@ out:
   return status;
 }
 
-void report_help(void) {
-  options_help(&table, stdout);
-}
-
 enum status report_command(int argc, char **argv, const struct world *world) {
   struct report_options options = {.runs = {.count = 0}};
   enum status status;
-  TRY_OUT(world_agree(world, options_parse(&table, argc, argv, &options)));
+  TRY_OUT(world_agree(world, options_parse(&report_table, argc, argv, &options)));
   TRY_OUT(world_agree(world, world->rank == 0 ? run_report(&options) : STATUS_OK));
 out:
   free((void *)options.runs.word);

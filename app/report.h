@@ -6,10 +6,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "app/options.h"
 #include "model/base/world.h"
 
 enum status report_command(int argc, char **argv, const struct world *world);
-void report_help(void);
+extern const struct option_table report_table;
 
 enum { REPORT_RUNS = 8, REPORT_POINTS = 800 }; /* at most: runs a page, points a curve */
 

@@ -87,3 +87,13 @@ expect 2 "silent singletons, second task"
 [ -s "$WORK/err.txt" ] && fail "the second task speaks too" "$WORK/err.txt"
 [ -e "$out" ] && fail "something was written"
 pass "silent singletons are refused by one line"
+
+# What cannot be printed was not said.
+for words in --help --version "train --help" "data import --help"; do
+  code=0
+  # shellcheck disable=SC2086 # words are split on purpose
+  "$CONVOY" $words > /dev/full 2> "$WORK/err.txt" || code=$?
+  expect 4 "$words on a full device"
+  one_error "$words on a full device"
+done
+pass "help that cannot be written: exit 4"
