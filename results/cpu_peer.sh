@@ -2,15 +2,10 @@
 # CPU throughput on this machine, one after the other: `convoy train` on 2 ranks and a PyTorch training step on 2
 # threads, batch 128. Run it on a quiet machine.
 #
-# usage: results/cpu_peer.sh PEER.py [NET...]    nets: simplecnn resnet20 [both]
-# PEER.py takes --net NET --bs N --threads N and prints images/s (median of several windows).
+# usage: results/cpu_peer.sh [NET...]    nets: simplecnn resnet20 [both]
 # environment: CONVOY_BUILD [build], DATA (a folder of shards) [generated], PYTHON with PyTorch [/usr/bin/python3]
 set -euo pipefail
-[ $# -gt 0 ] || { sed -n '5,7p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//'; exit 2; }
-peer=$(realpath "$1")
-shift
-nets=("$@")
-[ ${#nets[@]} -gt 0 ] || nets=(simplecnn resnet20)
+[ $# -gt 0 ] || set -- simplecnn resnet20
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=jobs/setup.sh
 . jobs/setup.sh
@@ -21,7 +16,7 @@ trap 'rm -rf "$work"' EXIT
 data=${DATA:-$work/shards}
 [ -e "$data" ] || "$convoy" data synth "$data" >"$work/log" </dev/null
 
-for net in "${nets[@]}"; do
+for net; do
   steps=300
   [ "$net" = simplecnn ] && steps=1500
   say "$net"
@@ -43,5 +38,5 @@ for net in "${nets[@]}"; do
     "$work/$net/loss.csv" | tail -n +4 | sort -g |
     awk -v net="$net" -v peak="$peak" '{ v[NR] = $1 }
       END { printf "convoy cpu %s ranks=2 bs=128: %.0f images/s, largest rank %.0f MiB\n", net, v[int((NR + 1) / 2)], peak / 1024 }'
-  "${PYTHON:-/usr/bin/python3}" "$peer" --net "$net" --bs 128 --threads 2 </dev/null
+  "${PYTHON:-/usr/bin/python3}" results/peers/cpu_step.py --net "$net" --bs 128 --threads 2 </dev/null
 done

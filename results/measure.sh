@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures Convoy on a machine with GPUs, beside PyTorch peers where they are given: the CUDA suites, test accuracy,
+# Measures Convoy on a machine with GPUs, beside PyTorch where it is installed: the CUDA suites, test accuracy,
 # throughput. Every part has a time limit and its own lines in the log; a part that fails does not stop the others.
 #
 # usage: results/measure.sh STAGE...      stages: tests simplecnn resnet18 throughput peers
@@ -8,7 +8,7 @@
 #   WORK            scratch: shards and run folders, reused by a later call [/tmp/convoy-measure]
 #   CONVOY_BUILD    a build folder, or an archive of results/bundle.sh; built if it is not there [build]
 #   IMAGES | DATA   images to import, or a folder of shards [generated images]
-#   PEERS, PEER_DATA  folder of the PyTorch scripts, and of their train.pt and test.pt; none: no peers
+#   PEER_DATA       folder of the peers' train.pt and test.pt; made of IMAGES if it is not there
 #   PYTHON          the interpreter that has PyTorch [python3]
 #   RANKS           rank counts to run ["1 2", or "1" where one GPU is visible]
 #   CONVOY_BACKEND  cuda or cpu [cuda]
@@ -158,14 +158,15 @@ peer() { # peer RANKS SCRIPT OPTION...
   shift 2
   local torchrun=("$python" -m torch.distributed.run --standalone --nproc_per_node="$n")
   [ "$n" != 0 ] || torchrun=("$python")
-  part 150 "${torchrun[@]}" "$PEERS/$script" "$@" || return 0
+  part 150 "${torchrun[@]}" "results/peers/$script" "$@" || return 0
   row "peer $script $*, $n ranks" "$(grep -aE '^torch ' "$WORK/part.log" | tail -n 1)"
 }
 stage_peers() {
   local n
-  [ -n "${PEERS:-}" ] || { say "PEERS is not set: no peers"; return 0; }
+  "$python" -c 'import torch, torchvision' 2>/dev/null || { say "$python has no torch, torchvision: no peers"; return 0; }
   peer_data=${PEER_DATA:-$WORK/peer-data}
-  [ -e "$peer_data/train.pt" ] || part 150 "$python" "$PEERS/prep_data.py" "$IMAGES" "$peer_data"
+  [ -e "$peer_data/train.pt" ] || [ -n "${IMAGES:-}" ] || { say "no IMAGES for the peers"; return 0; }
+  [ -e "$peer_data/train.pt" ] || part 150 "$python" "results/peers/prep_data.py" "$IMAGES" "$peer_data"
   for n in "${ranks[@]}"; do
     peer "$n" resnet_ddp.py "$peer_data" --net resnet18 --bs 512 --mode eager --steps "$(pick 60 2)"
     peer "$n" resnet_ddp.py "$peer_data" --net simplecnn --bs 128 --fp32 --mode eager --steps "$(pick 200 2)"
