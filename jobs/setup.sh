@@ -18,7 +18,7 @@ packages_of() {
     build) echo cmake ninja-build gcc libc6-dev libopenmpi-dev openmpi-bin libhdf5-dev libdnnl-dev libinih-dev \
       libcjson-dev librandom123-dev libxxhash-dev libarchive-dev libjpeg62-turbo-dev libpng-dev ;;
     test)
-      echo -n libcmocka-dev python3 python3-h5py python3-numpy xz-utils strace procps
+      echo -n libcmocka-dev python3 python3-h5py python3-numpy python3-venv xz-utils strace procps tmux gnuplot-nox
       # they run as users of their own: not where only root may enter / (some chroots); their suite is skipped there
       [ $((8#$(stat -c %a /) & 1)) = 0 ] || echo -n ' slurmctld slurmd slurm-client munge'
       echo
@@ -61,6 +61,30 @@ need_packages() {
     tail -n 15 "$log" >&2
     rm -f "$log"
     packages_refuse "apt-get could not install them (its last lines are above)" "${missing[@]}"
+  fi
+  rm -f "$log"
+}
+
+# need_readers FOLDER: what only tests read results with, in FOLDER and nowhere else on the system: a virtual environment
+# and Prometheus (its package, once installed, would run a service). What cannot be fetched is said and left out; the
+# suites skip what needs it.
+need_readers() {
+  local python_packages=(tensorboard pillow) log
+  mkdir -p "$1"
+  log=$(mktemp)
+  if [ "$(cat "$1/python/complete" 2>/dev/null)" != "${python_packages[*]}" ]; then
+    say "Fetching Python packages that tests use: ${python_packages[*]}"
+    if { /usr/bin/python3 -m venv --system-site-packages "$1/python" &&
+      "$1/python/bin/pip" install -q "${python_packages[@]}"; } >"$log" 2>&1 </dev/null; then
+      echo "${python_packages[*]}" >"$1/python/complete"
+    else
+      say "They could not be fetched: $(tail -n 1 "$log")"
+    fi
+  fi
+  if [ ! -x "$1/prometheus/usr/bin/promtool" ] && command -v apt-get >/dev/null; then
+    say "Fetching Prometheus, which tests use"
+    (cd "$1" && apt-get -q download prometheus && dpkg-deb -x prometheus_*.deb prometheus && rm prometheus_*.deb) \
+      >"$log" 2>&1 </dev/null || say "It could not be fetched: $(tail -n 1 "$log")"
   fi
   rm -f "$log"
 }

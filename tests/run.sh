@@ -12,6 +12,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 need_packages build test
 build=${CONVOY_BUILD:-build}
 read -ra options <<<"${CONVOY_CMAKE:-}"
+need_readers "$PWD/build-readers"
 build_convoy "$build" all -DBUILD_TESTING=ON "${options[@]}"
 say "Running the tests"
 exec ctest --test-dir "$build" --output-on-failure --no-tests=error "$@" </dev/null

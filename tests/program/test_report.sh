@@ -17,14 +17,14 @@ train "$WORK/a"
 train "$strange" --lr 0.004 --schedule cosine
 ranks 1 report "$WORK/a" "$strange" --out "$WORK/page.html"
 expect 0 "a page of two runs"
-python3 "$here/report_check.py" "$WORK/page.html" "$WORK/a" "$strange" > "$WORK/out.txt" 2>&1 || fail "the page" "$WORK/out.txt"
+"$CONVOY_PYTHON" "$here/report_check.py" "$WORK/page.html" "$WORK/a" "$strange" > "$WORK/out.txt" 2>&1 || fail "the page" "$WORK/out.txt"
 sed -n '/Options that differ/,/<\/table>/s/.*class="name">\([^<]*\)<.*/\1/p' "$WORK/page.html" | sort > "$WORK/differ.txt"
 [ "$(paste -sd' ' "$WORK/differ.txt")" = "lr schedule" ] || fail "the options that differ" "$WORK/differ.txt"
 pass "two runs: their curves, and the options that differ"
 
 ranks 1 report "$WORK/a" --out "$WORK/one.html"
 expect 0 "a page of one run"
-python3 "$here/report_check.py" "$WORK/one.html" "$WORK/a" > "$WORK/out.txt" 2>&1 || fail "the page of one run" "$WORK/out.txt"
+"$CONVOY_PYTHON" "$here/report_check.py" "$WORK/one.html" "$WORK/a" > "$WORK/out.txt" 2>&1 || fail "the page of one run" "$WORK/out.txt"
 cp -r "$WORK/a" "$WORK/young"
 rm "$WORK/young/epochs.csv"
 head -1 "$WORK/a/loss.csv" > "$WORK/young/loss.csv"
@@ -64,8 +64,8 @@ if [ -n "$browser" ]; then
     timeout 120 "$browser" "$@" --screenshot="$WORK/$scheme.png" "file://$WORK/page.html" > "$WORK/out.txt" 2>&1
     [ -s "$WORK/$scheme.png" ] || fail "chromium shows nothing" "$WORK/out.txt"
   done
-  if python3 -c "import PIL" 2> /dev/null; then
-    python3 - "$WORK" > "$WORK/out.txt" 2>&1 << 'PYTHON' || fail "the screenshots" "$WORK/out.txt"
+  if "$CONVOY_PYTHON" -c "import PIL" 2> /dev/null; then
+    "$CONVOY_PYTHON" - "$WORK" > "$WORK/out.txt" 2>&1 << 'PYTHON' || fail "the screenshots" "$WORK/out.txt"
 import sys
 from PIL import Image
 for scheme, back, curves in (("light", (255, 255, 255), ((0, 0x67, 0xB0), (0xC6, 0x5B, 0))), ("dark", (0x15, 0x18, 0x1C), ((0x56, 0xB4, 0xE9), (0xFF, 0x9D, 0x45)))):
