@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "model/base/clock.h"
 #include "model/base/log.h"
 
 enum { LABELS = 2048 };
@@ -82,15 +83,9 @@ static enum status write_file(struct metrics *metrics) {
   return RAISE(STATUS_STORAGE, "cannot write --metrics %s: %s", metrics->path, strerror(failed));
 }
 
-static double clock_now(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* What cannot be written now may be later: training goes on. */
 static void update(struct metrics *metrics, bool always) {
-  double now = clock_now();
+  double now = clock_seconds();
   if (!always && now - metrics->written < 1) return;
   metrics->written = now;
   if (write_file(metrics) == STATUS_OK) return;

@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "model/base/clock.h"
 
 struct saver {
   pthread_t thread;
@@ -26,12 +27,6 @@ enum status saver_create(struct saver **saver) {
   return *saver ? STATUS_OK : RAISE(STATUS_INTERNAL, "no memory for the saving thread");
 }
 
-static double seconds_now(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static enum status write_all(const struct saver_job *job) {
   const char *broken = snapshot_not_finite(job->snapshot);
   if (broken)
@@ -44,9 +39,9 @@ static enum status write_all(const struct saver_job *job) {
 
 static void *work(void *argument) {
   struct saver *saver = argument;
-  double start = seconds_now();
+  double start = clock_seconds();
   saver->status = write_all(&saver->job);
-  saver->seconds = seconds_now() - start;
+  saver->seconds = clock_seconds() - start;
   if (saver->status != STATUS_OK) snprintf(saver->message, sizeof saver->message, "%s", error_message());
   atomic_store(&saver->ended, true);
   return NULL;

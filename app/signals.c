@@ -4,22 +4,19 @@
 
 #include <signal.h>
 #include <stddef.h>
-#include <time.h>
+
+#include "model/base/clock.h"
 
 static volatile sig_atomic_t received; /* the first signal's number; 0: none */
-static struct timespec received_at;
+static double received_at;             /* of clock_seconds */
 
 static void handle(int number) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
   if (!received) {
-    received_at = now;
+    received_at = clock_seconds();
     received = number;
     return;
   }
-  double passed =
-      (double)(now.tv_sec - received_at.tv_sec) + 1e-9 * (double)(now.tv_nsec - received_at.tv_nsec);
-  if (passed < 0.5) return;
+  if (clock_seconds() - received_at < 0.5) return;
   signal(number, SIG_DFL);
   raise(number);
 }

@@ -10,16 +10,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "app/signals.h"
+#include "model/base/clock.h"
 #include "model/base/log.h"
-
-double trainer_clock(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static bool is_last_epoch(const struct trainer *t) {
   return t->at.epoch + 1 >= t->options->epochs;
@@ -32,7 +26,7 @@ enum status trainer_create(struct trainer *t) {
   if (t->options->steps > 0 && t->options->steps < t->last_step) t->last_step = t->options->steps;
   t->enqueued = t->at.step;
   t->saved_step = t->common_save = t->at.step > 0 ? t->at.step : -1;
-  t->opened = t->last_save = trainer_clock();
+  t->opened = t->last_save = clock_seconds();
   int64_t own = sampler_rank_count(&t->sampler, 0, world->rank, world->size);
   t->order = calloc((size_t)t->sampler.count, sizeof *t->order);
   t->mine = calloc((size_t)own + 1, sizeof *t->mine);
@@ -63,7 +57,7 @@ void trainer_destroy(struct trainer *t) {
 /* The time since the last mark. A step's time is what passes while it is enqueued (there a CPU computes) and
  * while its metrics are waited for (there a GPU does). */
 static double lap(struct trainer *t) {
-  double now = trainer_clock(), passed = now - t->mark;
+  double now = clock_seconds(), passed = now - t->mark;
   t->mark = now;
   return passed;
 }
@@ -92,7 +86,7 @@ static enum status log_row(struct trainer *t, double loss) {
 }
 
 static void show(struct trainer *t, double loss) {
-  double now = trainer_clock() - t->opened;
+  double now = clock_seconds() - t->opened;
   if (!t->runlog || !progress_due(&t->view, now)) return;
   struct progress_values values = {.epoch = t->at.epoch + 1,
                                    .epochs = t->options->epochs,
@@ -194,12 +188,12 @@ static enum status save_if_due(struct trainer *t, int64_t position) {
     return STATUS_OK; /* comes after the evaluation */
   bool by_steps = o->checkpoint_every > 0 && t->enqueued % o->checkpoint_every == 0;
   bool by_minutes =
-      t->runlog && o->checkpoint_minutes > 0 && trainer_clock() - t->last_save >= 60 * o->checkpoint_minutes;
+      t->runlog && o->checkpoint_minutes > 0 && clock_seconds() - t->last_save >= 60 * o->checkpoint_minutes;
   if (!by_steps && !by_minutes) return STATUS_OK;
   TRY(settle_all(t));
   if (t->not_finite) return STATUS_OK;
   enum status status = by_steps ? trainer_save(t, false, false) : trainer_save_alone(t);
-  t->mark = trainer_clock();
+  t->mark = clock_seconds();
   return status;
 }
 
@@ -207,7 +201,7 @@ static enum status save_if_due(struct trainer *t, int64_t position) {
 static enum status train_epoch(struct trainer *t) {
   int64_t position = t->at.position;
   TRY(plan_epoch(t, position));
-  t->mark = trainer_clock();
+  t->mark = clock_seconds();
   while (position < t->epoch_steps && t->enqueued < t->last_step) {
     if (t->halt_step > 0 && t->enqueued >= t->halt_step + TRAINER_LAG) break;
     TRY(enqueue(t, position++));

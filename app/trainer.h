@@ -77,7 +77,4 @@ bool trainer_save_failed(struct trainer *trainer);
 /* Takes the snapshot and compares the ranks' parameters; STATUS_COMM if they differ. Collective. */
 enum status trainer_check_replicas(struct trainer *trainer);
 
-/* Seconds of a steady clock. */
-double trainer_clock(void);
-
 #endif

@@ -4,6 +4,7 @@
 
 #include "app/replica.h"
 #include "app/trainer.h"
+#include "model/base/clock.h"
 #include "model/base/log.h"
 
 /* Rank 0: takes note of the running save once it has ended. */
@@ -33,7 +34,7 @@ static enum status begin(struct trainer *t, bool best) {
                           .keep = (int)t->options->keep,
                           .best = best};
   t->saving_best = best;
-  t->last_save = trainer_clock();
+  t->last_save = clock_seconds();
   return saver_begin(t->saver, &job);
 }
 
@@ -49,10 +50,10 @@ enum status trainer_check_replicas(struct trainer *t) {
 enum status trainer_save(struct trainer *t, bool best, bool wait) {
   const struct world *world = t->session->world;
   TRY(world_agree(world, collect(t)));
-  double start = trainer_clock();
+  double start = clock_seconds();
   TRY(trainer_check_replicas(t));
   enum status status = t->saver ? begin(t, best) : STATUS_OK;
-  t->stood = trainer_clock() - start;
+  t->stood = clock_seconds() - start;
   if (status == STATUS_OK && wait) status = collect(t);
   TRY(world_agree(world, status));
   t->common_save = t->at.step;
@@ -62,10 +63,10 @@ enum status trainer_save(struct trainer *t, bool best, bool wait) {
 enum status trainer_save_alone(struct trainer *t) {
   if (!t->saver) return STATUS_OK;
   TRY(collect(t));
-  double start = trainer_clock();
+  double start = clock_seconds();
   TRY(snapshot_take(t->snapshot));
   TRY(begin(t, false));
-  t->stood = trainer_clock() - start;
+  t->stood = clock_seconds() - start;
   return STATUS_OK;
 }
 

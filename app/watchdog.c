@@ -13,9 +13,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "app/deadline.h"
 #include "app/watchdog_judge.h"
 #include "app/watchdog_link.h"
+#include "model/base/clock.h"
+#include "model/base/deadline.h"
 #include "model/base/log.h"
 
 enum { HOST = 64, LEAVE_SECONDS = 2 };
@@ -40,10 +41,12 @@ struct watchdog {
   atomic_int code;
 };
 
-static double seconds_of(clockid_t clock) {
-  struct timespec now;
-  clock_gettime(clock, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+/* Processor seconds of the process without those of this thread. */
+static double seconds_worked(void) {
+  struct timespec all, own;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &all);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &own);
+  return (double)(all.tv_sec - own.tv_sec) + 1e-9 * (double)(all.tv_nsec - own.tv_nsec);
 }
 
 /* ---- leaving ---- */
@@ -65,7 +68,7 @@ static void end_job(const struct watchdog *w, const char *line) {
   send_all(w, WATCHDOG_VERDICT, STATUS_COMM);
   ssize_t written = write(STDERR_FILENO, line, strlen(line)); /* the main thread may hold stderr's lock */
   (void)written;
-  deadline_set(LEAVE_SECONDS, STATUS_COMM, NULL);
+  deadline_final(LEAVE_SECONDS, STATUS_COMM);
   world_abort(w->world, STATUS_COMM);
 }
 
@@ -104,7 +107,7 @@ static void describe(const struct watchdog *w, const struct watchdog_verdict *ve
 
 /* Leaves with a code that another rank has reported, once the launcher has had time to end all. */
 static void follow(int code) {
-  deadline_set(2 * LEAVE_SECONDS, code, NULL);
+  deadline_final(2 * LEAVE_SECONDS, code);
 }
 
 static void take(struct watchdog *w, int from, const struct watchdog_message *message, double now) {
@@ -143,7 +146,7 @@ static void listen_all(struct watchdog *w, double now) {
  * process has worked, or what it does may take long without any work of the processor. */
 static void look_at_self(struct watchdog *w, double now) {
   struct world_state state = world_state(w->world);
-  double cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID) - seconds_of(CLOCK_THREAD_CPUTIME_ID);
+  double cpu = seconds_worked();
   bool worked = !state.waiting && cpu - w->cpu > 1e-3;
   if (state.waits != w->state.waits || state.patient || worked) {
     w->activity++;
@@ -187,10 +190,10 @@ static void wait_for_news(struct watchdog *w, double seconds) {
 
 static void *watch(void *argument) {
   struct watchdog *w = argument;
-  double next = 0, last = seconds_of(CLOCK_MONOTONIC);
+  double next = 0, last = clock_seconds();
   while (atomic_load(&w->order) == WATCHDOG_BEAT) {
-    wait_for_news(w, next - seconds_of(CLOCK_MONOTONIC));
-    double now = seconds_of(CLOCK_MONOTONIC);
+    wait_for_news(w, next - clock_seconds());
+    double now = clock_seconds();
     listen_all(w, now);
     if (now - last >
         3 * w->beat_seconds) { /* this rank itself stood still: the others get their time again */
@@ -252,11 +255,10 @@ static void warn_unlinked(const struct watchdog *w) {
       count, count == 1 ? "" : "s", first, w->host[first], count == 1 ? "it" : "one of them");
 }
 
-/* Signals are the main thread's, but for the deadline's. */
+/* Signals are the main thread's. */
 static enum status start_thread(struct watchdog *w) {
   sigset_t all, former;
   sigfillset(&all);
-  sigdelset(&all, SIGALRM);
   pthread_sigmask(SIG_BLOCK, &all, &former);
   int error = pthread_create(&w->thread, NULL, watch, w);
   pthread_sigmask(SIG_SETMASK, &former, NULL);
@@ -271,7 +273,7 @@ static enum status connect_all(struct watchdog *w) {
   TRY(world_allgather(world, host, sizeof host, w->host));
   TRY(watchdog_link_open(world, &w->token, w->links));
   TRY(world_barrier(world));
-  double now = seconds_of(CLOCK_MONOTONIC);
+  double now = clock_seconds();
   for (int r = 0; r < world->size; r++)
     w->peers[r] = (struct watchdog_peer){.watched = w->links[r].fd >= 0, .heard = now};
   w->moved = now;

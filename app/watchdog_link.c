@@ -15,8 +15,9 @@
 #include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "model/base/clock.h"
 
 enum { ADDRESSES = 16, CONNECT_MS = 2000, ACCEPT_MS = 10000, QUEUED_BYTES = 4096 };
 
@@ -29,9 +30,7 @@ struct place {
 };
 
 static int64_t now_ms(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+  return (int64_t)(1e3 * clock_seconds());
 }
 
 static void prepare(int fd) {

@@ -5,20 +5,14 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "data/dataset.h"
 #include "data/shard_list.h"
+#include "model/base/clock.h"
 #include "model/base/log.h"
 
 enum { MAX_ROUNDS = 101 };
-
-static double seconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* Bytes of a file; -1: it cannot be opened. */
 static off_t open_file(const char *directory, const char *name, int *file) {
@@ -64,16 +58,16 @@ static enum status measure(const struct world *world, const char *directory, int
   enum status status = STATUS_OK;
   for (int i = -1; i < rounds; i++) { /* the first round only warms the cache */
     TRY_OUT(world_barrier(world));
-    double begin = seconds();
+    double begin = clock_seconds();
     char *memory =
         malloc((size_t)bytes / (size_t)world->size + 4096); /* new each time, as the data set's is */
     if (!memory) exit(1);
     read_plainly(world, directory, &list, memory);
     TRY_OUT(world_barrier(world));
-    double middle = seconds();
+    double middle = clock_seconds();
     struct dataset *dataset = NULL;
     TRY_OUT(dataset_open(world, directory, 0, &dataset));
-    double end = seconds();
+    double end = clock_seconds();
     free(memory);
     dataset_close(dataset);
     if (i < 0) continue;

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "model/base/clock.h"
 #include "model/net/net_state.h"
 
 enum { WINDOWS = 5 };
@@ -19,10 +19,8 @@ struct part {
   enum status (*enqueue)(struct executor *executor, int node);
 };
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+static double now_ms(void) {
+  return 1e3 * clock_seconds();
 }
 
 static enum status body(void *argument) {
@@ -45,10 +43,10 @@ static enum status measure(struct part *part, double *milliseconds) {
   for (int i = 0; i <= WINDOWS; i++) {
     uint64_t ticket;
     TRY_OUT(backend->table->sync(backend));
-    double begin = now();
+    double begin = now_ms();
     TRY_OUT(backend->table->run(backend, &program, body, part, &ticket));
     TRY_OUT(backend->table->wait(backend, ticket));
-    window[i] = (now() - begin) / part->repeats;
+    window[i] = (now_ms() - begin) / part->repeats;
   }
   qsort(window + 1, WINDOWS, sizeof *window, by_value);
   *milliseconds = window[1 + WINDOWS / 2];
