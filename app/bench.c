@@ -4,11 +4,11 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "app/bench_ceiling.h"
 #include "app/train_options.h"
 #include "data/sampler.h"
+#include "model/base/clock.h"
 #include "model/base/log.h"
 #include "model/base/random.h"
 #include "model/net/profile.h"
@@ -64,12 +64,6 @@ struct bench {
   struct net_data data;
   int64_t batch; /* of this rank */
 };
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* Random images for four steps; every step's list walks through them. */
 static enum status make_data(struct bench *bench) {
@@ -160,11 +154,11 @@ static enum status time_steps(struct bench *bench, double seconds[3]) {
     struct net_metrics metrics;
     TRY(net_plan(bench->net, bench->list, 4 * bench->batch, bench->rows, bench->options.steps));
     TRY(world_barrier(bench->world));
-    double begin = now();
+    double begin = clock_seconds();
     for (int64_t s = 0; s < bench->options.steps; s++)
       TRY(net_train_step(bench->net, &bench->data, bench->batch, &ticket));
     TRY(net_metrics(bench->net, ticket, &metrics));
-    window[w] = (now() - begin) / (double)bench->options.steps;
+    window[w] = (clock_seconds() - begin) / (double)bench->options.steps;
   }
   qsort(window + 1, 5, sizeof *window, by_value);
   seconds[0] = window[3];

@@ -3,17 +3,11 @@
 #include "app/bench_ceiling.h"
 
 #include <stdlib.h>
-#include <time.h>
 
+#include "model/base/clock.h"
 #include "model/base/random.h"
 
 enum { REPEATS = 4, WINDOWS = 5 };
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* An op's forward pass on its own memory. */
 struct trial {
@@ -85,10 +79,10 @@ static enum status trial_run(struct trial *trial, double *seconds) {
   for (int i = 0; i <= WINDOWS; i++) {
     uint64_t ticket;
     TRY_OUT(table->sync(trial->backend));
-    double begin = now();
+    double begin = clock_seconds();
     TRY_OUT(table->run(trial->backend, &program, body, trial, &ticket));
     TRY_OUT(table->wait(trial->backend, ticket));
-    double each = (now() - begin) / REPEATS;
+    double each = (clock_seconds() - begin) / REPEATS;
     if (i > 0 && each < *seconds) *seconds = each;
   }
 out:

@@ -5,10 +5,10 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "app/deadline.h"
+#include "model/base/clock.h"
 #include "app/train_options.h"
+#include "model/base/deadline.h"
 #include "model/base/log.h"
 
 #define FIELD(member) .offset = offsetof(struct check_options, member)
@@ -32,12 +32,6 @@ const struct option_table check_table = {
     .count = sizeof rows / sizeof *rows,
 };
 static const char *const states[] = {"ok", "warn", "fail"};
-
-double check_now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* ---- rows ---- */
 

@@ -84,6 +84,4 @@ bool check_interface(const char *wanted, const char *name);
 /* app/checkpoint_library.c: "HDF5 1.10.8"; true if the program was compiled with the version loaded. */
 bool checkpoint_library(char *text, size_t capacity);
 
-double check_now(void); /* seconds, monotonic */
-
 #endif

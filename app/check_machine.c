@@ -17,6 +17,7 @@
 #include "app/check.h"
 #include "data/dataset.h"
 #include "model/backend/devices.h"
+#include "model/base/clock.h"
 
 static const double mib = 1048576.0;
 
@@ -169,10 +170,10 @@ enum status check_data(struct check *check) {
   struct check_result own;
   struct dataset *dataset = NULL;
   if (!check->options.data[0]) return STATUS_OK;
-  double begin = check_now();
+  double begin = clock_seconds();
   enum status status =
       world_agree(check->world, dataset_open(check->world, check->options.data, DATASET_TRAIN, &dataset));
-  double seconds = check_now() - begin;
+  double seconds = clock_seconds() - begin;
   check_say(&own, CHECK_OK, NULL, "-");
   if (status == STATUS_OK) {
     double bytes = (double)(dataset->train.count + dataset->test.count) *

@@ -7,7 +7,6 @@
 #include "app/bench.h"
 #include "app/check.h"
 #include "app/data_command.h"
-#include "app/deadline.h"
 #include "app/evaluate.h"
 #include "app/export.h"
 #include "app/import_weights.h"
@@ -16,6 +15,8 @@
 #include "app/report.h"
 #include "app/signals.h"
 #include "app/train.h"
+#include "app/watchdog.h"
+#include "model/base/deadline.h"
 #include "model/base/log.h"
 #include "model/base/nearest.h"
 
@@ -23,23 +24,26 @@ struct command {
   const char *name, *summary;
   const struct option_table *table; /* NULL: it has subcommands, and help lists them or one's options */
   void (*help)(int argc, char **argv, FILE *stream);
+  bool watched; /* it starts a watchdog with time-outs of its own; until then the start's deadline holds */
   /* argv[0] is the command's name. Collective: all ranks return the same status, see world_agreed. */
   enum status (*run)(int argc, char **argv, const struct world *world);
 };
 
 static const struct command commands[] = {
-    {"train", "train a model; the main job", &train_table, NULL, train_command},
-    {"eval", "accuracy and loss of a checkpoint on the test shards", &eval_table, NULL, eval_command},
-    {"data", "make, check and describe shards", NULL, data_help, data_command},
-    {"predict", "tell the classes of image files", &predict_table, NULL, predict_command},
-    {"report", "make a page of runs' curves and options", &report_table, NULL, report_command},
-    {"import-weights", "make a checkpoint of a safetensors file", &import_weights_table, NULL,
+    {"train", "train a model; the main job", &train_table, NULL, true, train_command},
+    {"eval", "accuracy and loss of a checkpoint on the test shards", &eval_table, NULL, true, eval_command},
+    {"data", "make, check and describe shards", NULL, data_help, false, data_command},
+    {"predict", "tell the classes of image files", &predict_table, NULL, false, predict_command},
+    {"report", "make a page of runs' curves and options", &report_table, NULL, false, report_command},
+    {"import-weights", "make a checkpoint of a safetensors file", &import_weights_table, NULL, false,
      import_weights_command},
-    {"export", "write a checkpoint's model as ONNX or safetensors", &export_table, NULL, export_command},
-    {"check", "is this machine, job and data ready to train?", &check_table, NULL, check_command},
-    {"bench", "bench step: time a training step and its parts", NULL, bench_help, bench_command},
+    {"export", "write a checkpoint's model as ONNX or safetensors", &export_table, NULL, false,
+     export_command},
+    {"check", "is this machine, job and data ready to train?", &check_table, NULL, false, check_command},
+    {"bench", "bench step: time a training step and its parts", NULL, bench_help, false, bench_command},
 };
-enum { START_SECONDS = 180, PART_SECONDS = 60 }; /* for MPI to start, and for all ranks to leave it */
+/* For MPI to start, for a rank that is silent, and for all ranks to leave MPI. */
+enum { START_SECONDS = 180, SILENT_SECONDS = 120, PART_SECONDS = 60 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
 static const char *command_name(const void *table, int index) {
@@ -110,13 +114,23 @@ static void limit_start(int argc, char **argv) {
                !rank || strcmp(rank, "0") == 0 ? late : NULL);
 }
 
+/* Any other command ends if a rank dies or freezes; what one does while the others wait may take its time. */
+static enum status run_watched(const struct command *command, int argc, char **argv,
+                               const struct world *world) {
+  struct watchdog *watchdog;
+  world_set_patient(world, true);
+  enum status status = watchdog_start(world, START_SECONDS, SILENT_SECONDS, &watchdog);
+  if (status == STATUS_OK) status = command->run(argc, argv, world);
+  watchdog_stop(watchdog, status);
+  return status;
+}
+
 /* Runs the command on all ranks and returns the exit code. */
 static int run(int argc, char **argv) {
   struct world world;
   signals_ignore_size_limit();
   limit_start(argc, argv);
   enum status status = world_open(&world);
-  deadline_clear();
   if (status != STATUS_OK) {
     error_print(stderr);
     if (status == STATUS_COMM && world.size > 0) world_abort(&world, (int)status);
@@ -124,8 +138,10 @@ static int run(int argc, char **argv) {
   }
   log_open(world.rank, world.host, false);
   const struct command *command = argc < 2 ? NULL : find_command(argv[1]);
-  if (command)
+  if (command && command->watched)
     status = command->run(argc - 1, argv + 1, &world);
+  else if (command)
+    status = run_watched(command, argc - 1, argv + 1, &world);
   else
     status = world_agree(&world, refuse(argc, argv));
   if (status == STATUS_OK)
@@ -134,7 +150,8 @@ static int run(int argc, char **argv) {
     fflush(stdout);
   if (status != STATUS_OK) error_print(stderr);
   if (!world_agreed(&world, status)) world_abort(&world, (int)status);
-  deadline_set(PART_SECONDS, STATUS_COMM, world.rank == 0 ? "error: the other ranks do not end\n" : NULL);
+  deadline_set(PART_SECONDS, status == STATUS_OK ? STATUS_COMM : (int)status,
+               status == STATUS_OK && world.rank == 0 ? "error: the other ranks do not end\n" : NULL);
   if (status != STATUS_OK) signals_ignore(); /* the first rank that leaves may have the others signalled */
   world_close(&world);
   return (int)status;

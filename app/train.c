@@ -5,15 +5,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "app/deadline.h"
 #include "app/initial.h"
 #include "app/signals.h"
 #include "model/base/log.h"
-
-static const char no_ranks[] =
-    "error: the ranks have not found each other within --init-timeout; a rank or host is missing, or MPI's "
-    "network "
-    "interface is wrong (Open MPI: --mca btl_tcp_if_include NAME); start again with --resume\n";
 
 static enum runlog_mode mode_of(const struct train_options *options) {
   if (options->resume) return RUNLOG_RESUME;
@@ -330,14 +324,12 @@ enum status train_command(int argc, char **argv, const struct world *world) {
   struct train train = {.world = world};
   enum status status = train_options_parse(argc, argv, &train.options);
   const struct train_options *o = &train.options;
-  deadline_set((unsigned)o->init_timeout, STATUS_COMM, world->rank == 0 ? no_ranks : NULL);
   TRY(world_agree(world, status));
   log_open(world->rank, world->host, train.options.quiet);
   if (world->rank == 0) TRY(train_options_warn(&train.options));
   signals_install();
   bool done = false;
   status = watchdog_start(world, (int)o->init_timeout, (int)o->comm_timeout, &train.watchdog);
-  deadline_clear();
   if (status == STATUS_OK) status = prepare(&train);
   if (status == STATUS_OK) status = execute(&train, &done);
   progress_close(&train.trainer.view);

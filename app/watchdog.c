@@ -21,6 +21,10 @@
 
 enum { HOST = 64, LEAVE_SECONDS = 2 };
 
+static const char not_found[] =
+    "error: the ranks have not found each other within --init-timeout; a rank or host is missing, or MPI's "
+    "network interface is wrong (Open MPI: --mca btl_tcp_if_include NAME); start again with --resume\n";
+
 struct watchdog {
   const struct world *world; /* borrowed */
   double init_seconds, comm_seconds, beat_seconds;
@@ -292,11 +296,9 @@ void watchdog_stop(struct watchdog *w, enum status status) {
   release(w);
 }
 
-enum status watchdog_start(const struct world *world, int init_seconds, int comm_seconds,
-                           struct watchdog **watchdog) {
+static enum status start(const struct world *world, int init_seconds, int comm_seconds,
+                         struct watchdog **watchdog) {
   struct watchdog *w = NULL;
-  *watchdog = NULL;
-  if (world->size == 1) return STATUS_OK;
   enum status status = world_agree(world, create(world, &w));
   if (status != STATUS_OK) {
     if (w) release(w);
@@ -314,5 +316,17 @@ enum status watchdog_start(const struct world *world, int init_seconds, int comm
     watchdog_stop(w, status);
   else
     release(w);
+  return status;
+}
+
+enum status watchdog_start(const struct world *world, int init_seconds, int comm_seconds,
+                           struct watchdog **watchdog) {
+  *watchdog = NULL;
+  enum status status = STATUS_OK;
+  if (world->size > 1) {
+    deadline_set((unsigned)init_seconds, STATUS_COMM, world->rank == 0 ? not_found : NULL);
+    status = start(world, init_seconds, comm_seconds, watchdog);
+  }
+  deadline_clear();
   return status;
 }

@@ -16,7 +16,8 @@
 
 struct watchdog;
 
-/* Connects the ranks and starts their threads. `comm_seconds` of silence end the job; before a first step a
+/* Connects the ranks within `init_seconds` and starts their threads, which replaces the deadline that held so
+ * far (model/base/deadline.h). `comm_seconds` of silence end the job; before a first step a
  * job in which nothing moves has at least `init_seconds`. NULL for one rank, which has nobody to wait for.
  * Ranks that cannot connect are named in a warning and not watched. Collective; the same status on all ranks.
  */
