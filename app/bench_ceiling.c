@@ -104,14 +104,15 @@ enum status bench_ceiling(struct backend *backend, struct bench_ceiling *ceiling
   int64_t rows = ceiling->memory_elements, side = ceiling->matrix_side;
   double seconds;
   struct tensor large = tensor_2d(compute, rows / 1024, 1024);
-  struct trial add = {.backend = backend, .desc = {.kind = OP_ADD, .in_count = 2, .in = {large, large}}};
+  struct trial add = {.backend = backend,
+                      .desc = {.kind = OP_ADD, .in_count = 2, .in = {large, large}, .attr.add = {1}}};
   TRY(measure(&add, &seconds));
   ceiling->bytes_per_s = 3 * (double)tensor_bytes(&large) / seconds;
   struct trial product = {.backend = backend,
                           .desc = {.kind = OP_LINEAR,
                                    .in_count = 1,
                                    .in = {tensor_2d(compute, side, side)},
-                                   .attr.linear = {.outputs = (int)side}}};
+                                   .attr.linear = {.outputs = (int)side, .bias = true}}};
   TRY(measure(&product, &seconds));
   ceiling->operations_per_s = 2 * (double)side * (double)side * (double)side / seconds;
   return STATUS_OK;

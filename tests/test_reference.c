@@ -26,7 +26,8 @@ struct problem {
   struct op_desc desc;
   struct op_signature signature;
   struct reference_io io;
-  double *weight; /* of each output in the scalar whose gradient is taken: d_out */
+  double *statistic[OP_MAX_STATISTIC]; /* NULL: not read */
+  double *weight;                      /* of each output in the scalar whose gradient is taken: d_out */
   int learned;
   struct {
     double *value, *gradient;
@@ -69,6 +70,12 @@ static void problem_create(const struct op_case *op_case, enum op_kind kind, str
     problem->io.d_param[i] = reference_array(tensor_count(tensor));
     learn(problem, value, problem->io.d_param[i], tensor_count(tensor));
   }
+  for (int i = 0; problem->signature.fixed_statistic && i < problem->signature.statistic_count; i++) {
+    int64_t count = tensor_count(&problem->signature.statistic[i]);
+    double *value = drawn(&problem->signature.statistic[i], 0, (uint32_t)(30 + i));
+    for (int64_t c = 0; i == 1 && c < count; c++) value[c] = 0.5 + fabs(value[c]);
+    problem->io.statistic[i] = problem->statistic[i] = value;
+  }
   problem->io.scale = 0.25;
   problem->io.out = reference_array(tensor_count(&problem->signature.out));
   problem->weight = drawn(&problem->signature.out, 0, 20);
@@ -81,6 +88,7 @@ static void problem_destroy(struct problem *problem) {
     free(problem->learn[i].gradient);
   }
   if (problem->desc.kind == OP_SOFTMAX_XENT) free((void *)(uintptr_t)problem->io.in[1]);
+  for (int i = 0; i < OP_MAX_STATISTIC; i++) free(problem->statistic[i]);
   free(problem->weight);
   free(problem->io.out);
 }
@@ -190,6 +198,10 @@ static void batchnorm_by_hand(void **state) {
   io.statistic[1] = &running[1];
   reference_forward(&desc, &io);
   near(out[3], 2 * (6 - 1) / sqrt(4.5) - 1);
+  desc.training = desc.attr.batchnorm.running = true;
+  out[3] = 0;
+  reference_forward(&desc, &io);
+  near(out[3], 2 * (6 - 1) / sqrt(4.5) - 1);
 }
 
 static void activation_by_hand(void **state) {
@@ -223,11 +235,14 @@ static void classifier_by_hand(void **state) {
   (void)state;
   double x[] = {1, 2, 3, 4}, weight[] = {1, 0, -1, 2, 2, 2}, bias[] = {0.5, 0, -1}, logits[6], loss[2];
   struct op_desc desc = {.kind = OP_LINEAR, .in_count = 1, .in = {tensor_2d(DTYPE_F32, 2, 2)}};
-  desc.attr.linear.outputs = 3;
+  desc.attr.linear = (struct linear_attr){.outputs = 3, .bias = true};
   struct reference_io io = {.in = {x}, .param = {weight, bias}, .out = logits};
   reference_forward(&desc, &io);
   const double expected[] = {1.5, 3, 5, 3.5, 5, 13};
   for (int i = 0; i < 6; i++) near(logits[i], expected[i]);
+  desc.attr.linear.bias = false;
+  reference_forward(&desc, &io);
+  for (int i = 0; i < 6; i++) near(logits[i], expected[i] - bias[i % 3]);
 
   double labels[] = {1, 2}, even[] = {0, 0, 0, log(2), log(2), log(4)};
   struct op_desc loss_desc = {

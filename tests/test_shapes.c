@@ -44,7 +44,7 @@ static void fused_signature(void **state) {
                          .training = true,
                          .in_count = 2,
                          .in = {tensor_4d(DTYPE_BF16, 2, 9, 7, 3), tensor_4d(DTYPE_BF16, 2, 5, 4, 16)}};
-  desc.attr.conv_bn = (struct conv_bn_attr){{16, 3, 3, 2, 1, false}, {1e-5f}, ACTIVATION_RELU};
+  desc.attr.conv_bn = (struct conv_bn_attr){{16, 3, 3, 2, 1, false}, {1e-5f, false}, ACTIVATION_RELU};
   assert_int_equal(op_infer(&desc, &s), STATUS_OK);
   assert_shape(&s.out, "2x5x4x16 bf16");
   assert_shape(&s.param[0].tensor, "16x3x3x3 bf16");
@@ -128,6 +128,8 @@ static void what_does_not_fit_is_refused(void **state) {
 
   struct op_desc add = {.kind = OP_ADD, .in_count = 2, .in = {image, other}};
   refused(&add, "input 1 is 2x4x4x5 fp32, expected 2x4x4x3 fp32");
+  add.in[1] = image;
+  refused(&add, "scale is 0");
   struct op_desc norm = {.kind = OP_BATCHNORM, .in_count = 1, .in = {image}};
   refused(&norm, "epsilon");
   struct op_desc act = {.kind = OP_ACTIVATION, .in_count = 1, .in = {image}};
@@ -146,7 +148,7 @@ static void what_does_not_fit_is_refused(void **state) {
   loss.attr.softmax_xent.smoothing = 1;
   refused(&loss, "smoothing is 1");
   struct op_desc fused = {.kind = OP_CONV_BN, .in_count = 2, .in = {image, other}};
-  fused.attr.conv_bn = (struct conv_bn_attr){{8, 3, 3, 1, 1, false}, {1e-5f}, ACTIVATION_RELU};
+  fused.attr.conv_bn = (struct conv_bn_attr){{8, 3, 3, 1, 1, false}, {1e-5f, false}, ACTIVATION_RELU};
   refused(&fused, "2x4x4x5 fp32, expected 2x4x4x8 fp32");
   fused.attr.conv_bn.conv.bias = true;
   refused(&fused, "bias");

@@ -103,7 +103,9 @@ int graph_activation(struct graph *graph, enum activation kind, int in) {
 }
 
 int graph_add(struct graph *graph, int a, int b) {
-  return node_finish(graph, node_append(graph, OP_ADD, 2, (int[]){a, b}));
+  struct graph_node *node = node_append(graph, OP_ADD, 2, (int[]){a, b});
+  if (node) node->desc.attr.add.scale = 1;
+  return node_finish(graph, node);
 }
 
 int graph_maxpool(struct graph *graph, int in, int kernel, int stride) {
@@ -119,7 +121,7 @@ int graph_avgpool(struct graph *graph, int in) {
 int graph_linear(struct graph *graph, const char *name, int in, int outputs) {
   struct graph_node *node = node_append(graph, OP_LINEAR, 1, &in);
   if (!node) return 0;
-  node->desc.attr.linear.outputs = outputs;
+  node->desc.attr.linear = (struct linear_attr){.outputs = outputs, .bias = true};
   int64_t fan_in = tensor_count(&node->desc.in[0]);
   param_set(&node->param[0], name, "weight", INIT_UNIFORM_FAN_IN, fan_in);
   param_set(&node->param[1], name, "bias", INIT_UNIFORM_FAN_IN, fan_in);

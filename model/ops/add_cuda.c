@@ -6,26 +6,29 @@
 struct add_state {
   enum dtype dtype;
   int64_t count;
+  float scale;
 };
 
 enum status add_cuda_create(struct op_context *context, const struct op_desc *desc,
                             const struct op_signature *signature, void **state, size_t *workspace) {
   (void)context, (void)signature;
-  struct add_state made = {.dtype = desc->in[0].dtype, .count = tensor_count(&desc->in[0])};
+  struct add_state made = {
+      .dtype = desc->in[0].dtype, .count = tensor_count(&desc->in[0]), .scale = desc->attr.add.scale};
   *workspace = 0;
   return op_state_cuda(&made, sizeof made, state);
 }
 
 enum status add_cuda_forward(struct op_context *context, void *state, const struct op_io *io) {
   const struct add_state *op = state;
-  TRY_CUDA(kernel_add(cuda_context_of(context)->stream, op->dtype, io->in[0], io->in[1], io->out, op->count));
+  TRY_CUDA(kernel_add_scaled(cuda_context_of(context)->stream, op->dtype, io->in[0], io->in[1], op->scale,
+                             io->out, op->count));
   return STATUS_OK;
 }
 
 enum status add_cuda_backward(struct op_context *context, void *state, const struct op_io *io) {
   const struct add_state *op = state;
-  TRY_CUDA(kernel_add_backward(cuda_context_of(context)->stream, op->dtype, io->d_out, io->d_in, io->d_in_add,
-                               op->count));
+  TRY_CUDA(kernel_add_backward(cuda_context_of(context)->stream, op->dtype, io->d_out, op->scale, io->d_in,
+                               io->d_in_add, op->count));
   return STATUS_OK;
 }
 

@@ -16,10 +16,11 @@ enum status batchnorm_infer(const struct op_desc *desc, struct op_signature *sig
   signature->param[1] = (struct op_param){.name = "bias", .tensor = channels};
   signature->statistic_count = 2;
   signature->statistic[0] = signature->statistic[1] = channels;
-  if (desc->training) {
-    signature->saved_count = 2;
-    signature->saved[0] = signature->saved[1] = channels;
-    signature->keeps_in[0] = true;
-  }
+  signature->fixed_statistic = desc->attr.batchnorm.running;
+  if (!desc->training) return STATUS_OK;
+  signature->keeps_in[0] = true;
+  if (signature->fixed_statistic) return STATUS_OK;
+  signature->saved_count = 2;
+  signature->saved[0] = signature->saved[1] = channels;
   return STATUS_OK;
 }

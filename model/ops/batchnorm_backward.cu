@@ -14,17 +14,20 @@ enum source {
   SOURCE_BOTH,  /* gelu or silu with a residual: from in and residual */
 };
 
+/* The factor of a channel. Without statistics of the batch (mean NULL) the running ones are constants. */
+static __device__ __forceinline__ float invstd_of(const norm_args &args, int64_t channel) {
+  return args.mean ? args.invstd[channel] : 1.0f / sqrtf(args.running_var[channel] + args.epsilon);
+}
+
 /* What the kernel knows of its V channels. */
 template <int V> struct norm_channels {
   float mean[V], scale[V], bias[V]; /* scale = weight * invstd */
   __device__ __forceinline__ void read(const norm_args &args, int64_t channel) {
-    float invstd[V];
-    load<float, V>(args.mean + channel, mean);
-    load<float, V>(args.invstd + channel, invstd);
+    load<float, V>((args.mean ? args.mean : args.running_mean) + channel, mean);
     load<float, V>(args.weight + channel, scale);
     load<float, V>(args.bias + channel, bias);
 #pragma unroll
-    for (int i = 0; i < V; i++) scale[i] *= invstd[i];
+    for (int i = 0; i < V; i++) scale[i] *= invstd_of(args, channel + i);
   }
 };
 
@@ -120,8 +123,8 @@ static __device__ __forceinline__ float2 norm_finish(const norm_args &args, doub
                                                      float invstd, float weight, int64_t channel) {
   const float d_bias = (float)total.x, d_weight = (float)(total.y * (double)invstd);
   if (blockIdx.x == 0) {
-    args.d_bias[channel] = d_bias;
-    args.d_weight[channel] = d_weight;
+    if (args.d_bias) args.d_bias[channel] = d_bias;
+    if (args.d_weight) args.d_weight[channel] = d_weight;
   }
   const float scale = -weight * invstd * share;
   return make_float2(scale * d_weight * invstd, scale * d_bias);
@@ -137,7 +140,7 @@ __global__ void __launch_bounds__(CHANNEL_THREADS, 1)
   const int tile = grid.lanes * V, lane = (int)threadIdx.x & (grid.lanes - 1);
   const int64_t mine = (int64_t)blockIdx.y * tile + threadIdx.x;
   const bool owner = (int)threadIdx.x < tile && mine < grid.channels;
-  const float invstd = owner ? args.invstd[mine] : 0.0f, weight = owner ? args.weight[mine] : 0.0f;
+  const float invstd = owner ? invstd_of(args, mine) : 0.0f, weight = owner ? args.weight[mine] : 0.0f;
   norm_channels<V> channel = {};
   float sum[V] = {}, product[V] = {};
   if (at.channel < grid.channels) channel.read(args, at.channel);
@@ -193,6 +196,6 @@ int kernel_norm_backward(cudaStream_t stream, const struct norm_args *args) {
     constexpr int V = decltype(vector)::value;
     struct channel_grid grid = channel_grid(args->rows, args->channels, V, norm_blocks());
     return norm_launch(stream, norm_backward<T, V, decltype(which)::value, decltype(source)::value>, grid,
-                       *args, grid, 1.0f / (float)args->rows);
+                       *args, grid, args->mean ? 1.0f / (float)args->rows : 0.0f);
   });
 }

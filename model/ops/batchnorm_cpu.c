@@ -25,10 +25,10 @@ enum status batchnorm_cpu_forward(struct op_context *context, void *state, const
   struct norm_cpu_forward arrays = {
       .x = io->in[0], .weight = io->param[0], .bias = io->param[1], .out = io->out};
   (void)context;
-  if (s->training)
+  if (s->training && !s->norm.running)
     norm_cpu_statistics(&s->norm, io, 0, &arrays);
   else
-    norm_cpu_running(&s->norm, io, &arrays);
+    norm_cpu_running(&s->norm, io, &arrays.mean, &arrays.invstd);
   norm_cpu_forward(&s->norm, &arrays, io->workspace);
   return STATUS_OK;
 }
@@ -46,6 +46,7 @@ enum status batchnorm_cpu_backward(struct op_context *context, void *state, cons
                                      .d_x = io->d_in[0],
                                      .d_x_add = io->d_in_add[0]};
   (void)context;
+  if (s->norm.running) norm_cpu_running(&s->norm, io, &arrays.mean, &arrays.invstd);
   norm_cpu_backward(&s->norm, &arrays, io->workspace);
   return STATUS_OK;
 }

@@ -5,14 +5,14 @@
 
 struct batchnorm_state {
   struct norm_args norm; /* without pointers */
-  bool training;
+  bool batch;            /* statistics of the batch, not the running ones */
 };
 
 enum status batchnorm_cuda_create(struct op_context *context, const struct op_desc *desc,
                                   const struct op_signature *signature, void **state, size_t *workspace) {
   (void)context, (void)signature;
   const struct tensor *in = &desc->in[0];
-  struct batchnorm_state made = {.training = desc->training};
+  struct batchnorm_state made = {.batch = desc->training && !desc->attr.batchnorm.running};
   made.norm = (struct norm_args){.dtype = in->dtype,
                                  .activation = ACTIVATION_NONE,
                                  .rows = tensor_count(in) / in->dim[3],
@@ -32,8 +32,8 @@ static struct norm_args bind(const struct cuda_context *cuda, const struct batch
   norm.out = io->out;
   norm.weight = io->param[0];
   norm.bias = io->param[1];
-  norm.mean = op->training ? io->saved[0] : NULL;
-  norm.invstd = op->training ? io->saved[1] : NULL;
+  norm.mean = op->batch ? io->saved[0] : NULL;
+  norm.invstd = op->batch ? io->saved[1] : NULL;
   norm.running_mean = io->statistic[0];
   norm.running_var = io->statistic[1];
   norm.batch_mean = io->batch_statistic[0];
@@ -48,7 +48,7 @@ enum status batchnorm_cuda_forward(struct op_context *context, void *state, cons
   struct cuda_context *cuda = cuda_context_of(context);
   const struct batchnorm_state *op = state;
   struct norm_args norm = bind(cuda, op, io);
-  TRY_CUDA(op->training ? kernel_norm_forward(cuda->stream, &norm) : kernel_norm_apply(cuda->stream, &norm));
+  TRY_CUDA(op->batch ? kernel_norm_forward(cuda->stream, &norm) : kernel_norm_apply(cuda->stream, &norm));
   return STATUS_OK;
 }
 

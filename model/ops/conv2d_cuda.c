@@ -37,10 +37,11 @@ enum status conv2d_cuda_forward(struct op_context *context, void *state, const s
 enum status conv2d_cuda_backward(struct op_context *context, void *state, const struct op_io *io) {
   struct cuda_context *cuda = cuda_context_of(context);
   const struct conv2d_state *conv = state;
-  if (conv->bias)
+  if (io->d_param[1])
     TRY_CUDA(kernel_column_sum(cuda->stream, conv->dtype, io->d_out, io->d_param[1], conv->rows,
                                conv->channels, io->workspace, cuda->tickets));
-  TRY(conv_backward_filter(cuda, &conv->products, io->in[0], io->d_out, io->d_param[0], io->workspace));
+  if (io->d_param[0])
+    TRY(conv_backward_filter(cuda, &conv->products, io->in[0], io->d_out, io->d_param[0], io->workspace));
   if (io->d_in[0])
     TRY(conv_backward_data(cuda, &conv->products, io->d_out, io->param[0], io->d_in[0], io->d_in_add[0],
                            io->workspace));

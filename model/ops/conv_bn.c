@@ -25,12 +25,12 @@ enum status conv_bn_infer(const struct op_desc *desc, struct op_signature *signa
   signature->param[2] = norm.param[1];
   signature->statistic_count = 2;
   for (int i = 0; i < 2; i++) signature->statistic[i] = norm.statistic[i];
+  signature->fixed_statistic = norm.fixed_statistic;
   if (!desc->training) return STATUS_OK;
 
-  signature->saved_count = 3;
   signature->saved[0] = conv.out;
-  signature->saved[1] = norm.saved[0];
-  signature->saved[2] = norm.saved[1];
+  for (int i = 0; i < norm.saved_count; i++) signature->saved[1 + i] = norm.saved[i];
+  signature->saved_count = 1 + norm.saved_count;
   signature->keeps_in[0] = true;
   signature->keeps_out = attr->activation == ACTIVATION_RELU;
   signature->keeps_in[1] =

@@ -37,10 +37,10 @@ enum status conv_bn_cpu_forward(struct op_context *context, void *state, const s
   struct norm_cpu_forward arrays = {
       .x = conv_out, .addend = io->in[1], .weight = io->param[1], .bias = io->param[2], .out = io->out};
   TRY(filter_cpu_forward(op_cpu(context), s->filter, io->in[0], io->param[0], NULL, conv_out, io->workspace));
-  if (s->training)
+  if (s->training && !s->norm.running)
     norm_cpu_statistics(&s->norm, io, 1, &arrays);
   else
-    norm_cpu_running(&s->norm, io, &arrays);
+    norm_cpu_running(&s->norm, io, &arrays.mean, &arrays.invstd);
   norm_cpu_forward(&s->norm, &arrays, io->workspace);
   return STATUS_OK;
 }
@@ -61,6 +61,7 @@ enum status conv_bn_cpu_backward(struct op_context *context, void *state, const 
                                    .d_x = d_conv,
                                    .d_addend = io->d_in[1],
                                    .d_addend_add = io->d_in_add[1]};
+  if (s->norm.running) norm_cpu_running(&s->norm, io, &norm.mean, &norm.invstd);
   norm_cpu_backward(&s->norm, &norm, io->workspace);
   struct filter_cpu_backward filter = {.in = io->in[0],
                                        .weight = io->param[0],

@@ -12,13 +12,16 @@ struct conv_bn_state {
   struct conv_products products;
   struct norm_args norm; /* without pointers */
   bool training, residual;
+  bool batch;    /* statistics of the batch, not the running ones */
   size_t d_conv; /* bytes of the convolution's gradient, at the workspace's start */
 };
 
 enum status conv_bn_cuda_create(struct op_context *context, const struct op_desc *desc,
                                 const struct op_signature *signature, void **state, size_t *workspace) {
   const struct conv_bn_attr *attr = &desc->attr.conv_bn;
-  struct conv_bn_state made = {.training = desc->training, .residual = desc->in_count == 2};
+  struct conv_bn_state made = {.training = desc->training,
+                               .residual = desc->in_count == 2,
+                               .batch = desc->training && !attr->batchnorm.running};
   made.norm = (struct norm_args){.dtype = desc->in[0].dtype,
                                  .activation = attr->activation,
                                  .rows = tensor_count(&signature->out) / attr->conv.filters,
@@ -45,8 +48,8 @@ static struct norm_args bind(const struct cuda_context *cuda, const struct conv_
   norm.out = io->out;
   norm.weight = io->param[1];
   norm.bias = io->param[2];
-  norm.mean = op->training ? io->saved[1] : NULL;
-  norm.invstd = op->training ? io->saved[2] : NULL;
+  norm.mean = op->batch ? io->saved[1] : NULL;
+  norm.invstd = op->batch ? io->saved[2] : NULL;
   norm.running_mean = io->statistic[0];
   norm.running_var = io->statistic[1];
   norm.batch_mean = io->batch_statistic[0];
@@ -63,7 +66,7 @@ enum status conv_bn_cuda_forward(struct op_context *context, void *state, const 
   struct norm_args norm = bind(cuda, op, io);
   void *made = op->training ? io->saved[0] : io->out;
   TRY(conv_forward(cuda, &op->products, io->in[0], io->param[0], made, io->workspace));
-  TRY_CUDA(op->training ? kernel_norm_forward(cuda->stream, &norm) : kernel_norm_apply(cuda->stream, &norm));
+  TRY_CUDA(op->batch ? kernel_norm_forward(cuda->stream, &norm) : kernel_norm_apply(cuda->stream, &norm));
   return STATUS_OK;
 }
 
@@ -82,7 +85,7 @@ enum status conv_bn_cuda_backward(struct op_context *context, void *state, const
   norm.d_weight = io->d_param[1];
   norm.d_bias = io->d_param[2];
   TRY_CUDA(kernel_norm_backward(cuda->stream, &norm));
-  TRY(conv_backward_filter(cuda, &op->products, io->in[0], d_conv, io->d_param[0], rest));
+  if (io->d_param[0]) TRY(conv_backward_filter(cuda, &op->products, io->in[0], d_conv, io->d_param[0], rest));
   if (io->d_in[0])
     TRY(conv_backward_data(cuda, &op->products, d_conv, io->param[0], io->d_in[0], same || io->d_in_add[0],
                            rest));

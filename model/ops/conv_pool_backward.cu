@@ -115,10 +115,8 @@ __global__ void __launch_bounds__(THREADS, 2)
   grid_sum<TAPS + 1>(sum, args.workspace, args.tickets, [&](int v, float total) {
     const int tap = v / 32, k = first + v % 32;
     if (k >= args.filters) return;
-    if (tap < TAPS)
-      args.d_weight[(int64_t)k * TAPS + tap] = total;
-    else if (args.d_bias)
-      args.d_bias[k] = total;
+    if (tap < TAPS && args.d_weight) args.d_weight[(int64_t)k * TAPS + tap] = total;
+    if (tap == TAPS && args.d_bias) args.d_bias[k] = total;
   });
 }
 

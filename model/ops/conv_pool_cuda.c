@@ -93,7 +93,7 @@ enum status conv_pool_cuda_backward(struct op_context *context, void *state, con
   args.d_bias = io->d_param[1];
   args.d_in = io->d_in[0];
   args.d_in_add = io->d_in_add[0];
-  TRY_CUDA(kernel_conv_pool_backward_filter(cuda->stream, &args));
+  if (args.d_weight || args.d_bias) TRY_CUDA(kernel_conv_pool_backward_filter(cuda->stream, &args));
   if (args.d_in) TRY_CUDA(kernel_conv_pool_backward_data(cuda->stream, &args));
   return STATUS_OK;
 }

@@ -5,8 +5,10 @@
 
 struct filter_cpu {
   struct product_cpu *forward, *data, *weights;
-  int64_t in_count;
-  size_t product_bytes; /* of workspace, before the part that holds a gradient that is to be added */
+  int64_t in_count, weight_count;
+  bool bias;
+  size_t product_bytes; /* of workspace, before the part that holds a gradient that is to be added, or those
+                           of the parameters that are not wanted */
 };
 
 /* The data gradient's shape. oneDNN 2.6's bf16 1x1 kernel (jit_bf16_1x1) gives wrong gradients for an odd
@@ -29,6 +31,9 @@ enum status filter_cpu_create(const struct op_cpu_context *context, const struct
   struct filter_cpu *made = calloc(1, sizeof *made);
   if (!made) return RAISE(STATUS_INPUT, "out of memory");
   made->in_count = shape->batch * shape->in_c * (shape->matrix ? 1 : shape->in_h * shape->in_w);
+  int64_t window = shape->matrix ? 1 : (int64_t)shape->conv.kernel_h * shape->conv.kernel_w;
+  made->weight_count = shape->conv.filters * window * shape->in_c;
+  made->bias = shape->conv.bias;
   size_t bytes = 0;
   TRY_OUT(product_cpu_create(context, shape, training ? PRODUCT_FORWARD : PRODUCT_INFERENCE, &made->forward,
                              &bytes));
@@ -37,7 +42,9 @@ enum status filter_cpu_create(const struct op_cpu_context *context, const struct
     TRY_OUT(product_cpu_create(context, &data, PRODUCT_DATA, &made->data, &bytes));
     TRY_OUT(product_cpu_create(context, shape, PRODUCT_WEIGHTS, &made->weights, &bytes));
     made->product_bytes = op_cpu_align(bytes);
-    bytes = made->product_bytes + (size_t)made->in_count * dtype_bytes(context->base.compute);
+    size_t d_in = (size_t)made->in_count * dtype_bytes(context->base.compute);
+    size_t d_params = (size_t)(made->weight_count + shape->conv.filters) * sizeof(float);
+    bytes = made->product_bytes + (d_in > d_params ? d_in : d_params);
   }
   if (bytes > *workspace) *workspace = bytes;
   *filter = made;
@@ -65,14 +72,20 @@ enum status filter_cpu_forward(const struct op_cpu_context *context, const struc
 
 enum status filter_cpu_backward(const struct op_cpu_context *context, const struct filter_cpu *filter,
                                 const struct filter_cpu_backward *io, void *workspace) {
-  struct product_cpu_io weights = {
-      .in = io->in, .weight = io->d_weight, .bias = io->d_bias, .out = io->d_out};
-  TRY(product_cpu_run(context, filter->weights, &weights, workspace));
+  if (io->d_weight || io->d_bias) {
+    float *unwanted = (float *)(void *)((char *)workspace + filter->product_bytes);
+    float *d_bias = io->d_bias ? io->d_bias : unwanted + filter->weight_count;
+    struct product_cpu_io weights = {.in = io->in,
+                                     .weight = io->d_weight ? io->d_weight : unwanted,
+                                     .bias = filter->bias ? d_bias : NULL,
+                                     .out = io->d_out};
+    TRY(product_cpu_run(context, filter->weights, &weights, workspace));
+  }
   if (!io->d_in) return STATUS_OK;
   void *d_in = io->d_in_add ? (char *)workspace + filter->product_bytes : io->d_in;
   struct product_cpu_io data = {.in = d_in, .weight = io->weight, .out = io->d_out};
   TRY(product_cpu_run(context, filter->data, &data, workspace));
-  if (io->d_in_add) op_cpu_add(context, io->d_in, d_in, io->d_in, filter->in_count);
+  if (io->d_in_add) op_cpu_add(context, io->d_in, d_in, 1, io->d_in, filter->in_count);
   return STATUS_OK;
 }
 

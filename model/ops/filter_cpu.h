@@ -18,7 +18,7 @@ enum status filter_cpu_forward(const struct op_cpu_context *context, const struc
 
 struct filter_cpu_backward {
   const void *in, *weight, *d_out;
-  float *d_weight, *d_bias; /* d_bias NULL without a bias */
+  float *d_weight, *d_bias; /* NULL: not wanted, or no bias */
   void *d_in;               /* NULL: not wanted */
   bool d_in_add;
 };

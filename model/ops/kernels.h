@@ -23,13 +23,15 @@ int kernel_random(struct CUstream_st *stream, enum dtype dtype, void *data, int6
 int kernel_convert(struct CUstream_st *stream, enum dtype from_dtype, const void *from, enum dtype out_dtype,
                    void *out, int64_t count);
 
-/* out = a + b, elementwise; out may be a or b. */
+/* out = a + b, or a + scale b, elementwise; out may be a or b. */
 int kernel_add(struct CUstream_st *stream, enum dtype dtype, const void *a, const void *b, void *out,
                int64_t count);
+int kernel_add_scaled(struct CUstream_st *stream, enum dtype dtype, const void *a, const void *b, float scale,
+                      void *out, int64_t count);
 
-/* For i of 0, 1: d_in[i] = d_out, added to if add[i]; NULL: not wanted. */
-int kernel_add_backward(struct CUstream_st *stream, enum dtype dtype, const void *d_out, void *const d_in[2],
-                        const bool add[2], int64_t count);
+/* d_in[0] = d_out and d_in[1] = scale d_out, added to if add[i]; NULL: not wanted. */
+int kernel_add_backward(struct CUstream_st *stream, enum dtype dtype, const void *d_out, float scale,
+                        void *const d_in[2], const bool add[2], int64_t count);
 
 int kernel_activation(struct CUstream_st *stream, enum dtype dtype, enum activation kind, const void *in,
                       void *out, int64_t count);
@@ -59,8 +61,8 @@ struct norm_args {
   const void *in;       /* rows, channels */
   const void *residual; /* rows, channels or NULL */
   void *out;            /* rows, channels; in backward what forward wrote (read for relu with a residual) */
-  const float *weight, *bias;              /* channels */
-  float *mean, *invstd;                    /* channels; of the batch */
+  const float *weight, *bias; /* channels */
+  float *mean, *invstd;       /* channels; of the batch; backward: NULL: the running ones, as constants */
   const float *running_mean, *running_var; /* channels; of kernel_norm_apply */
   /* kernel_norm_forward; NULL: not wanted. Batch mean and unbiased variance, each times batch * *scale. */
   float *batch_mean, *batch_var;
@@ -71,7 +73,7 @@ struct norm_args {
   void *d_in;       /* rows, channels; added to if d_in_add */
   void *d_residual; /* rows, channels; NULL: not wanted; added to if d_residual_add */
   bool d_in_add, d_residual_add;
-  float *d_weight, *d_bias; /* channels */
+  float *d_weight, *d_bias; /* channels; NULL: not wanted */
   float *workspace;         /* kernel_channel_workspace */
   uint32_t *tickets;
 };
@@ -137,7 +139,7 @@ struct conv_pool_args {
   uint8_t *place;          /* out's shape, as kernel_maxpool's index; NULL: not wanted */
   /* backward */
   const void *d_out;
-  float *d_weight, *d_bias; /* d_bias NULL: none */
+  float *d_weight, *d_bias; /* NULL: not wanted */
   void *d_in;               /* added to if d_in_add */
   bool d_in_add;
   float *workspace; /* kernel_conv_pool_workspace */
@@ -177,14 +179,15 @@ struct linear_args {
 };
 
 size_t kernel_linear_workspace(const struct linear_args *args); /* floats, for forward or backward */
+/* bias NULL: none. */
 int kernel_linear(struct CUstream_st *stream, const struct linear_args *args, const void *in,
                   const void *weight, const float *bias, void *out, float *workspace, uint32_t *tickets);
-/* d_in NULL: not wanted. */
+/* Gradients that are NULL are not wanted. */
 int kernel_linear_backward(struct CUstream_st *stream, const struct linear_args *args, const void *in,
                            const void *weight, const void *d_out, void *d_in, bool add, float *d_weight,
                            float *d_bias, float *workspace, uint32_t *tickets);
 
-/* out (rows, columns) = in fp32 + bias, rounded to dtype. */
+/* out (rows, columns) = in fp32 + bias (NULL: none), rounded to dtype. */
 int kernel_bias_convert(struct CUstream_st *stream, enum dtype dtype, const float *in, const float *bias,
                         void *out, int64_t rows, int64_t columns);
 

@@ -10,10 +10,11 @@ enum status linear_infer(const struct op_desc *desc, struct op_signature *signat
 
   int64_t inputs = tensor_count(in) / in->dim[0];
   signature->out = tensor_2d(in->dtype, in->dim[0], outputs);
-  signature->param_count = 2;
+  signature->param_count = desc->attr.linear.bias ? 2 : 1;
   signature->param[0] =
       (struct op_param){.name = "weight", .tensor = tensor_2d(in->dtype, outputs, inputs), .decayed = true};
-  signature->param[1] = (struct op_param){.name = "bias", .tensor = tensor_1d(DTYPE_F32, outputs)};
+  if (desc->attr.linear.bias)
+    signature->param[1] = (struct op_param){.name = "bias", .tensor = tensor_1d(DTYPE_F32, outputs)};
   signature->keeps_in[0] = desc->training;
   return STATUS_OK;
 }

@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(THREADS, O > 10 ? 1 : 2)
 #pragma unroll 8
       for (int s = 0; s < splits; s++) value += __ldcg(&all[(size_t)s * SUMS]);
   }
-  if (mine) out[(first + r) * outputs + o] = from_float<T>(value + bias[o]);
+  if (mine) out[(first + r) * outputs + o] = from_float<T>(value + (bias ? bias[o] : 0.0f));
 }
 
 template <typename T, int V>
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(COLUMNS)
   __shared__ alignas(16) float d[STAGED][(O + 3) / 4 * 4];
   const int outputs = (int)args.outputs, splits = (int)gridDim.y, groups = (int)gridDim.x - 1;
   if ((int)blockIdx.x == groups) {
-    if (blockIdx.y == 0) bias_gradient<T>(args, d_out, d_bias);
+    if (blockIdx.y == 0 && d_bias) bias_gradient<T>(args, d_out, d_bias);
     return;
   }
   const int64_t column = (int64_t)blockIdx.x * COLUMNS + threadIdx.x;
@@ -204,6 +204,7 @@ __global__ void __launch_bounds__(COLUMNS)
       }
     }
   }
+  if (!d_weight) return;
   const int64_t whole = args.outputs * args.inputs;
   float *target = splits > 1 ? partial + (size_t)blockIdx.y * whole : d_weight;
 #pragma unroll
@@ -240,13 +241,13 @@ int kernel_linear_backward(cudaStream_t stream, const struct linear_args *args, 
 __global__ void __launch_bounds__(256)
     bias_convert_float(const float *in, const float *bias, float *out, int64_t count, int64_t columns) {
   const int64_t at = (int64_t)blockIdx.x * 256 + threadIdx.x;
-  if (at < count) out[at] = in[at] + bias[at % columns];
+  if (at < count) out[at] = in[at] + (bias ? bias[at % columns] : 0.0f);
 }
 
 __global__ void __launch_bounds__(256)
     bias_convert_bf16(const float *in, const float *bias, bf16 *out, int64_t count, int64_t columns) {
   const int64_t at = (int64_t)blockIdx.x * 256 + threadIdx.x;
-  if (at < count) out[at] = from_float<bf16>(in[at] + bias[at % columns]);
+  if (at < count) out[at] = from_float<bf16>(in[at] + (bias ? bias[at % columns] : 0.0f));
 }
 
 int kernel_bias_convert(cudaStream_t stream, enum dtype dtype, const float *in, const float *bias, void *out,

@@ -4,10 +4,11 @@
 enum status linear_cpu_create(struct op_context *context, const struct op_desc *desc,
                               const struct op_signature *signature, void **state, size_t *workspace) {
   int64_t batch = desc->in[0].dim[0];
-  struct product_cpu_shape shape = {.batch = batch,
-                                    .in_c = tensor_count(&desc->in[0]) / batch,
-                                    .conv = {.filters = desc->attr.linear.outputs, .bias = true},
-                                    .matrix = true};
+  struct product_cpu_shape shape = {
+      .batch = batch,
+      .in_c = tensor_count(&desc->in[0]) / batch,
+      .conv = {.filters = desc->attr.linear.outputs, .bias = desc->attr.linear.bias},
+      .matrix = true};
   struct filter_cpu *filter = NULL;
   (void)signature;
   *workspace = 0;

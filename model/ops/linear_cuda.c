@@ -102,9 +102,11 @@ enum status linear_cuda_backward(struct op_context *context, void *state, const 
                                     cuda->tickets));
     return STATUS_OK;
   }
-  TRY_CUDA(kernel_column_sum(cuda->stream, args->dtype, io->d_out, io->d_param[1], args->rows, args->outputs,
-                             io->workspace, cuda->tickets));
-  TRY(blas_product_run(cuda, op->d_weight, io->d_out, io->in[0], io->d_param[0], false, io->workspace));
+  if (io->d_param[1])
+    TRY_CUDA(kernel_column_sum(cuda->stream, args->dtype, io->d_out, io->d_param[1], args->rows,
+                               args->outputs, io->workspace, cuda->tickets));
+  if (io->d_param[0])
+    TRY(blas_product_run(cuda, op->d_weight, io->d_out, io->in[0], io->d_param[0], false, io->workspace));
   if (io->d_in[0])
     TRY(blas_product_run(cuda, op->d_in, io->d_out, io->param[0], io->d_in[0], io->d_in_add[0],
                          io->workspace));

@@ -10,7 +10,7 @@
 
 enum { TILE_ELEMENTS = 4096, TILE_ROWS_MIN = 8 };
 
-/* Workspace: a block per thread, then two (C) floats for all. */
+/* Workspace: a block per thread, then three (C) floats for all: two of the pass, and invstd. */
 struct scratch {
   double *first, *second;      /* this thread's sums */
   float *shift, *sum, *square; /* this thread's tile */
@@ -40,12 +40,13 @@ struct norm_cpu norm_cpu(const struct op_cpu_context *context, const struct tens
                            .bf16 = context->base.compute == DTYPE_BF16,
                            .epsilon = attr->epsilon,
                            .activation = activation,
+                           .running = attr->running,
                            .threads = context->threads};
 }
 
 size_t norm_cpu_workspace(const struct norm_cpu *norm) {
   return (size_t)norm->threads * thread_bytes(norm) +
-         op_cpu_align((size_t)norm->channels * 2 * sizeof(float));
+         op_cpu_align((size_t)norm->channels * 3 * sizeof(float));
 }
 
 static int64_t tile_rows(const struct norm_cpu *norm) {
@@ -161,12 +162,13 @@ void norm_cpu_statistics(const struct norm_cpu *norm, const struct op_io *io, in
   arrays->invstd = invstd;
 }
 
-void norm_cpu_running(const struct norm_cpu *norm, const struct op_io *io, struct norm_cpu_forward *arrays) {
-  float *invstd = shared_scratch(norm, io->workspace) + norm->channels;
+void norm_cpu_running(const struct norm_cpu *norm, const struct op_io *io, const float **mean,
+                      const float **invstd) {
+  float *computed = shared_scratch(norm, io->workspace) + 2 * norm->channels;
   for (int64_t c = 0; c < norm->channels; c++)
-    invstd[c] = (float)(1.0 / sqrt((double)io->statistic[1][c] + (double)norm->epsilon));
-  arrays->mean = io->statistic[0];
-  arrays->invstd = invstd;
+    computed[c] = (float)(1.0 / sqrt((double)io->statistic[1][c] + (double)norm->epsilon));
+  *mean = io->statistic[0];
+  *invstd = computed;
 }
 
 /* ---- forward
@@ -315,9 +317,10 @@ OP_CPU_CLONES static void backward_range(bool bf16, enum activation kind, const 
   ACTIVATION_CPU_DISPATCH(backward_rows, bf16, kind, io, k1, k2, channels, range);
 }
 
-void norm_cpu_backward(const struct norm_cpu *norm, const struct norm_cpu_backward *io, void *workspace) {
+/* The sums over all rows: the parameters' gradients, and k1 and k2 of backward_block. */
+static void backward_sums(const struct norm_cpu *norm, const struct norm_cpu_backward *io, float *k1,
+                          float *k2, void *workspace) {
   int64_t channels = norm->channels;
-  float *k1 = shared_scratch(norm, workspace), *k2 = k1 + channels;
 #pragma omp parallel for schedule(static) num_threads(norm->threads) if (norm->threads > 1)
   for (int t = 0; t < norm->threads; t++) {
     struct scratch s = scratch_of(norm, workspace, t);
@@ -332,11 +335,18 @@ void norm_cpu_backward(const struct norm_cpu *norm, const struct norm_cpu_backwa
       sum += s.first[c];
       product += s.second[c];
     }
-    io->d_bias[c] = (float)sum;
-    io->d_weight[c] = (float)(product * invstd);
+    if (io->d_bias) io->d_bias[c] = (float)sum;
+    if (io->d_weight) io->d_weight[c] = (float)(product * invstd);
     k1[c] = (float)(sum / (double)norm->rows);
     k2[c] = (float)(product * invstd * invstd / (double)norm->rows);
   }
+}
+
+void norm_cpu_backward(const struct norm_cpu *norm, const struct norm_cpu_backward *io, void *workspace) {
+  int64_t channels = norm->channels;
+  float *k1 = shared_scratch(norm, workspace), *k2 = k1 + channels;
+  if (!norm->running || io->d_weight || io->d_bias) backward_sums(norm, io, k1, k2, workspace);
+  if (norm->running) memset(k1, 0, (size_t)channels * 2 * sizeof(float)); /* k2 lies behind it */
   if (!io->d_x && !io->d_addend) return;
 #pragma omp parallel for schedule(static) num_threads(norm->threads) if (norm->threads > 1)
   for (int t = 0; t < norm->threads; t++)

@@ -11,6 +11,7 @@ struct norm_cpu {
   bool bf16;
   float epsilon;
   enum activation activation;
+  bool running; /* training takes the running statistics, as constants */
   int threads;
 };
 
@@ -34,9 +35,9 @@ struct norm_cpu_forward {
 void norm_cpu_statistics(const struct norm_cpu *norm, const struct op_io *io, int first,
                          struct norm_cpu_forward *arrays);
 
-/* Evaluation: gives arrays the running mean, and the running variance's invstd, which lies in io->workspace.
- */
-void norm_cpu_running(const struct norm_cpu *norm, const struct op_io *io, struct norm_cpu_forward *arrays);
+/* Gives the running mean, and the running variance's invstd, which lies in io->workspace. */
+void norm_cpu_running(const struct norm_cpu *norm, const struct op_io *io, const float **mean,
+                      const float **invstd);
 
 void norm_cpu_forward(const struct norm_cpu *norm, const struct norm_cpu_forward *io, void *workspace);
 
@@ -46,9 +47,9 @@ struct norm_cpu_backward {
   const void *out;        /* read for relu only */
   const void *d_out;
   const float *mean, *invstd, *weight, *bias;
-  float *d_weight, *d_bias;
-  void *d_x;      /* NULL: not wanted */
-  void *d_addend; /* NULL: not wanted */
+  float *d_weight, *d_bias; /* NULL: not wanted */
+  void *d_x;                /* NULL: not wanted */
+  void *d_addend;           /* NULL: not wanted */
   bool d_x_add, d_addend_add;
 };
 void norm_cpu_backward(const struct norm_cpu *norm, const struct norm_cpu_backward *io, void *workspace);

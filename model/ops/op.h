@@ -38,9 +38,16 @@ struct conv2d_attr {
 };
 
 /* y = weight (x - mean) / sqrt(var + epsilon) + bias per channel (Ioffe and Szegedy, 2015). Training: the
- * batch's mean and biased variance; else the running ones. */
+ * batch's mean and biased variance; else the running ones. With `running` those in training, too, as
+ * constants: a layer that is not trained any more. */
 struct batchnorm_attr {
   float epsilon;
+  bool running;
+};
+
+/* y = in[0] + scale in[1]. */
+struct add_attr {
+  float scale;
 };
 
 enum activation { ACTIVATION_NONE, ACTIVATION_RELU, ACTIVATION_GELU, ACTIVATION_SILU };
@@ -60,6 +67,7 @@ struct maxpool_attr {
 /* y = x weight^T + bias, x (N, inputs; any shape is read as N rows), weight (outputs, inputs). */
 struct linear_attr {
   int outputs;
+  bool bias;
 };
 
 /* in: logits (N, classes), labels int32 (N). out: float[2] = sum over the batch of
@@ -95,6 +103,7 @@ struct op_desc {
     struct conv2d_attr conv2d;
     struct batchnorm_attr batchnorm;
     struct activation_attr activation;
+    struct add_attr add;
     struct maxpool_attr maxpool;
     struct linear_attr linear;
     struct softmax_xent_attr softmax_xent;
@@ -117,7 +126,8 @@ struct op_signature {
   struct op_param param[OP_MAX_PARAM];
   int statistic_count; /* 0, or 2: running mean and running variance, fp32 (C) each */
   struct tensor statistic[OP_MAX_STATISTIC];
-  int saved_count; /* kept from forward to backward */
+  bool fixed_statistic; /* training reads the running ones and writes none */
+  int saved_count;      /* kept from forward to backward */
   struct tensor saved[OP_MAX_SAVED];
   bool keeps_in[OP_MAX_IN]; /* backward reads in[i] */
   bool keeps_out;           /* backward reads out */
@@ -134,12 +144,13 @@ struct op_signature {
  * maxpool                                                 uint8, out's shape: maximum's place
  *                                                         in its window, in row order
  * avgpool       out is N,1,1,C
- * linear        weight (outputs, inputs), bias (outputs)                                            in[0]
+ * linear        weight (outputs, inputs) [bias (outputs)]                                           in[0]
  * softmax_xent  out is float[2]                           log-sum-exp of each row (N)               in[0], in[1]
  * conv_bn       conv's weight, batchnorm's weight, bias   conv's out, mean (K), 1/sqrt(.) (K)       in[0], relu out,
  *                                                                                                   gelu and silu in[1]
  * conv_pool     conv2d's                                  uint8, out's shape: the largest's place   in[0], relu out
  *                                                         in its window before the activation
+ * With batchnorm's `running`, mean and 1/sqrt(.) are not saved.
  * Weights of conv2d, linear, conv_bn and conv_pool have the compute type (in[0]'s) and are decayed; all other
  * parameters, means and factors are fp32. linear reads an N,H,W,C input as N rows in H,W,C order. Without
  * training nothing is saved or kept. */
@@ -168,9 +179,9 @@ struct op_io {
   const void *in[OP_MAX_IN];
   void *out;
   const void *param[OP_MAX_PARAM];
-  const float *statistic[OP_MAX_STATISTIC]; /* running values; read if not training */
+  const float *statistic[OP_MAX_STATISTIC]; /* running values; read if not training, or fixed */
   /* Training forward writes this rank's batch mean and unbiased variance (over max(N H W - 1, 1)), each times
-   * N * *scale: their sum over the ranks is the weighted mean. */
+   * N * *scale: their sum over the ranks is the weighted mean. NULL where statistics are fixed. */
   float *batch_statistic[OP_MAX_STATISTIC];
   void *saved[OP_MAX_SAVED];
   void *workspace;    /* as many bytes as create asked for; shared by all ops, undefined between calls */
@@ -179,7 +190,7 @@ struct op_io {
   const void *d_out;
   void *d_in[OP_MAX_IN];        /* NULL: not wanted */
   bool d_in_add[OP_MAX_IN];     /* add to what d_in holds; else overwrite */
-  float *d_param[OP_MAX_PARAM]; /* fp32, overwritten */
+  float *d_param[OP_MAX_PARAM]; /* fp32, overwritten; NULL: not wanted */
 };
 
 /* What every backend gives its ops; each backend's own context begins with it. */

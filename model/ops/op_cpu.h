@@ -82,8 +82,9 @@ OP_CPU_INLINE void op_cpu_store(void *data, bool bf16, int64_t i, float value) {
     ((float *)data)[i] = value;
 }
 
-/* out = a + b, `count` elements of the compute type; out may be one of them. */
-void op_cpu_add(const struct op_cpu_context *context, const void *a, const void *b, void *out, int64_t count);
+/* out = a + scale b, `count` elements of the compute type; out may be one of them. a NULL: out = scale b. */
+void op_cpu_add(const struct op_cpu_context *context, const void *a, const void *b, float scale, void *out,
+                int64_t count);
 
 #define OP(NAME, name)                                                                                       \
   enum status name##_cpu_create(struct op_context *context, const struct op_desc *desc,                      \

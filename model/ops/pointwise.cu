@@ -69,29 +69,36 @@ int kernel_convert(cudaStream_t stream, enum dtype from_dtype, const void *from,
 
 template <typename T> struct add_op {
   const T *a, *b;
+  float scale;
   T *out;
   template <int V> __device__ void operator()(int64_t at, number<V>) const {
     float x[V], y[V];
     load<T, V>(a + at, x);
     load<T, V>(b + at, y);
 #pragma unroll
-    for (int i = 0; i < V; i++) x[i] += y[i];
+    for (int i = 0; i < V; i++) x[i] = fmaf(scale, y[i], x[i]);
     store<T, V>(out + at, x);
   }
 };
 
-int kernel_add(cudaStream_t stream, enum dtype dtype, const void *a, const void *b, void *out,
-               int64_t count) {
+int kernel_add_scaled(cudaStream_t stream, enum dtype dtype, const void *a, const void *b, float scale,
+                      void *out, int64_t count) {
   return with_type(dtype, [&](auto type) {
     typedef typename decltype(type)::type T;
-    add_op<T> op = {(const T *)a, (const T *)b, (T *)out};
+    add_op<T> op = {(const T *)a, (const T *)b, scale, (T *)out};
     return aligned16(a) && aligned16(b) && aligned16(out) ? launch_each<wide<T>::count>(stream, count, op)
                                                           : launch_each<1>(stream, count, op);
   });
 }
 
+int kernel_add(cudaStream_t stream, enum dtype dtype, const void *a, const void *b, void *out,
+               int64_t count) {
+  return kernel_add_scaled(stream, dtype, a, b, 1.0f, out, count);
+}
+
 template <typename T> struct add_backward_op {
   const T *d_out;
+  float scale;
   T *d_in[2];
   bool add[2];
   template <int V> __device__ void operator()(int64_t at, number<V>) const {
@@ -101,17 +108,17 @@ template <typename T> struct add_backward_op {
     for (int k = 0; k < 2; k++) {
       float value[V];
 #pragma unroll
-      for (int i = 0; i < V; i++) value[i] = d[i];
+      for (int i = 0; i < V; i++) value[i] = k == 0 ? d[i] : scale * d[i];
       if (d_in[k]) put<T, V>(d_in[k] + at, value, add[k]);
     }
   }
 };
 
-int kernel_add_backward(cudaStream_t stream, enum dtype dtype, const void *d_out, void *const d_in[2],
-                        const bool add[2], int64_t count) {
+int kernel_add_backward(cudaStream_t stream, enum dtype dtype, const void *d_out, float scale,
+                        void *const d_in[2], const bool add[2], int64_t count) {
   return with_type(dtype, [&](auto type) {
     typedef typename decltype(type)::type T;
-    add_backward_op<T> op = {(const T *)d_out, {(T *)d_in[0], (T *)d_in[1]}, {add[0], add[1]}};
+    add_backward_op<T> op = {(const T *)d_out, scale, {(T *)d_in[0], (T *)d_in[1]}, {add[0], add[1]}};
     return aligned16(d_out) && aligned16(d_in[0]) && aligned16(d_in[1])
                ? launch_each<wide<T>::count>(stream, count, op)
                : launch_each<1>(stream, count, op);

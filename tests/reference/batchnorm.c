@@ -19,7 +19,7 @@ void reference_batchnorm_forward(const struct op_desc *desc, const struct refere
   int64_t rows = dim[0] * dim[1] * dim[2], channels = dim[3];
   for (int64_t c = 0; c < channels; c++) {
     double mean, variance;
-    if (desc->training) {
+    if (desc->training && !desc->attr.batchnorm.running) {
       moments(io->in[0], rows, channels, c, &mean, &variance);
       double share = (double)dim[0] * io->scale;
       double unbiased = variance * (double)rows / (double)(rows > 1 ? rows - 1 : 1);
@@ -37,13 +37,20 @@ void reference_batchnorm_forward(const struct op_desc *desc, const struct refere
   }
 }
 
-/* With u = (x - mean) factor: d_in = weight factor (d_out - mean(d_out) - u mean(d_out u)). */
+/* With u = (x - mean) factor: d_in = weight factor (d_out - mean(d_out) - u mean(d_out u)); without the means
+ * where mean and factor are constants. */
 void reference_batchnorm_backward(const struct op_desc *desc, const struct reference_io *io) {
   const int64_t *dim = desc->in[0].dim;
   int64_t rows = dim[0] * dim[1] * dim[2], channels = dim[3];
   for (int64_t c = 0; c < channels; c++) {
     double mean, variance, sum = 0, product = 0;
-    moments(io->in[0], rows, channels, c, &mean, &variance);
+    bool running = desc->attr.batchnorm.running;
+    if (running) {
+      mean = io->statistic[0][c];
+      variance = io->statistic[1][c];
+    } else {
+      moments(io->in[0], rows, channels, c, &mean, &variance);
+    }
     double factor = 1 / sqrt(variance + (double)desc->attr.batchnorm.epsilon);
     for (int64_t i = c; i < rows * channels; i += channels) {
       sum += io->d_out[i];
@@ -54,8 +61,8 @@ void reference_batchnorm_backward(const struct op_desc *desc, const struct refer
     if (!io->d_in[0]) continue;
     for (int64_t i = c; i < rows * channels; i += channels) {
       double u = (io->in[0][i] - mean) * factor;
-      io->d_in[0][i] =
-          io->param[0][c] * factor * (io->d_out[i] - sum / (double)rows - u * product / (double)rows);
+      double through = running ? 0 : sum / (double)rows + u * product / (double)rows;
+      io->d_in[0][i] = io->param[0][c] * factor * (io->d_out[i] - through);
     }
   }
 }

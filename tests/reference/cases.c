@@ -44,15 +44,23 @@ static const struct op_case conv2d_cases[] = {
                                                */
     CONV(2, 33, 31, 1, 128, 5, 5, 2, 2, false),   CONV(2, 9, 7, 2, 64, 4, 3, 1, 0, false),
     CONV(300, 5, 5, 3, 64, 3, 3, 1, 1, false),    CONV(2, 12, 9, 32, 64, 1, 1, 1, 0, false),
+    CONV(3, 16, 16, 32, 4, 3, 3, 2, 1, false), /* low-rank adapters */
+    CONV(3, 8, 8, 4, 64, 1, 1, 1, 0, false),      CONV(2, 8, 8, 64, 1, 3, 3, 1, 1, false),
+    CONV(2, 8, 8, 1, 64, 1, 1, 1, 0, false),      CONV(2, 8, 8, 3, 16, 1, 1, 1, 0, false),
+    CONV(2, 8, 8, 32, 3, 1, 1, 2, 0, false),      CONV(2, 8, 8, 6, 32, 1, 1, 1, 0, false),
+    CONV(2, 8, 8, 16, 6, 3, 3, 1, 1, false),
 };
 
 #define NORM(n, h, w, c, shift)                                                                              \
-  { .desc = {.in_count = 1, .in = {T4(n, h, w, c)}, .attr.batchnorm = {1e-5f}}, .offset = shift }
+  { .desc = {.in_count = 1, .in = {T4(n, h, w, c)}, .attr.batchnorm = {1e-5f, false}}, .offset = shift }
+#define RUNNING(n, h, w, c, shift)                                                                           \
+  { .desc = {.in_count = 1, .in = {T4(n, h, w, c)}, .attr.batchnorm = {1e-5f, true}}, .offset = shift }
 
 static const struct op_case batchnorm_cases[] = {
     NORM(1, 3, 5, 3, 0),      NORM(7, 1, 1, 16, 0.5),     NORM(4, 9, 9, 8, 3),     NORM(3, 7, 7, 64, -0.5),
     NORM(5, 3, 3, 1, 0.1),    NORM(2, 32, 32, 16, 0.25),  NORM(2, 32, 32, 64, 0.), NORM(5, 4, 4, 512, 0.1),
     NORM(9, 40, 41, 64, 0.5), NORM(21, 16, 16, 512, 0.2), /* several rows a thread */
+    RUNNING(3, 5, 7, 3, 0.2), RUNNING(4, 9, 9, 16, 0.5),  RUNNING(2, 5, 5, 64, 0),
 };
 
 static const struct op_case activation_cases[] = {
@@ -69,13 +77,14 @@ static const struct op_case activation_cases[] = {
 #undef EACH
 };
 
-#define ADD(n, h, w, c)                                                                                      \
+#define ADD(n, h, w, c, factor)                                                                              \
   {                                                                                                          \
-    .desc = {.in_count = 2, .in = {T4(n, h, w, c), T4(n, h, w, c)} }                                         \
+    .desc = {.in_count = 2, .in = {T4(n, h, w, c), T4(n, h, w, c)}, .attr.add = {factor} }                   \
   }
 
 static const struct op_case add_cases[] = {
-    ADD(1, 3, 5, 3), ADD(3, 7, 7, 16), ADD(2, 32, 32, 64), ADD(5, 4, 4, 512), ADD(1, 1, 1, 1),
+    ADD(1, 3, 5, 3, 1), ADD(3, 7, 7, 16, 1),    ADD(2, 32, 32, 64, 1), ADD(5, 4, 4, 512, 1),
+    ADD(1, 1, 1, 1, 1), ADD(3, 5, 5, 3, -1.5f), ADD(2, 8, 8, 16, 4),
 };
 
 #define MAXPOOL(n, h, w, c, kernel, stride, tied)                                                            \
@@ -99,13 +108,15 @@ static const struct op_case avgpool_cases[] = {
 };
 
 static const struct op_case linear_cases[] = {
-    {.desc = {.in_count = 1, .in = {T2(1, 7)}, .attr.linear = {5}}},
-    {.desc = {.in_count = 1, .in = {T4(3, 3, 2, 5)}, .attr.linear = {4}}},
-    {.desc = {.in_count = 1, .in = {T2(33, 130)}, .attr.linear = {17}}},
-    {.desc = {.in_count = 1, .in = {T4(4, 15, 15, 32)}, .attr.linear = {10}}}, /* simplecnn */
-    {.desc = {.in_count = 1, .in = {T4(5, 1, 1, 512)}, .attr.linear = {10}}},  /* resnet18 */
-    {.desc = {.in_count = 1, .in = {T4(3, 1, 1, 64)}, .attr.linear = {100}}},  /* resnet20 */
-    {.desc = {.in_count = 1, .in = {T4(128, 1, 1, 64)}, .attr.linear = {10}}},
+    {.desc = {.in_count = 1, .in = {T2(1, 7)}, .attr.linear = {5, true}}},
+    {.desc = {.in_count = 1, .in = {T4(3, 3, 2, 5)}, .attr.linear = {4, true}}},
+    {.desc = {.in_count = 1, .in = {T2(33, 130)}, .attr.linear = {17, true}}},
+    {.desc = {.in_count = 1, .in = {T4(4, 15, 15, 32)}, .attr.linear = {10, true}}}, /* simplecnn */
+    {.desc = {.in_count = 1, .in = {T4(5, 1, 1, 512)}, .attr.linear = {10, true}}},  /* resnet18 */
+    {.desc = {.in_count = 1, .in = {T4(3, 1, 1, 64)}, .attr.linear = {100, true}}},  /* resnet20 */
+    {.desc = {.in_count = 1, .in = {T4(128, 1, 1, 64)}, .attr.linear = {10, true}}},
+    {.desc = {.in_count = 1, .in = {T2(9, 40)}, .attr.linear = {4, false}}},
+    {.desc = {.in_count = 1, .in = {T4(6, 3, 3, 8)}, .attr.linear = {33, false}}},
 };
 
 #define XENT(n, classes, smoothing)                                                                          \
@@ -134,7 +145,7 @@ static const struct op_case softmax_xent_cases[] = {
     .desc = {                                                                                                \
       .in_count = 1,                                                                                         \
       .in = {T4(n, h, w, c)},                                                                                \
-      .attr.conv_bn = {{k, r, r, stride, pad, false}, {1e-5f}, ACTIVATION_##name}                            \
+      .attr.conv_bn = {{k, r, r, stride, pad, false}, {1e-5f, false}, ACTIVATION_##name}                     \
     }                                                                                                        \
   }
 /* the same with a residual, whose height and width are given */
@@ -143,11 +154,28 @@ static const struct op_case softmax_xent_cases[] = {
     .desc = {                                                                                                \
       .in_count = 2,                                                                                         \
       .in = {T4(n, h, w, c), T4(n, p, q, k)},                                                                \
-      .attr.conv_bn = {{k, r, r, stride, pad, false}, {1e-5f}, ACTIVATION_##name}                            \
+      .attr.conv_bn = {{k, r, r, stride, pad, false}, {1e-5f, false}, ACTIVATION_##name}                     \
+    }                                                                                                        \
+  }
+
+/* either with the running statistics in training */
+#define RUNNING_BN(inputs, n, h, w, c, k, r, p, q, name)                                                     \
+  {                                                                                                          \
+    .desc = {                                                                                                \
+      .in_count = (inputs),                                                                                  \
+      .in = {T4(n, h, w, c), T4(n, p, q, k)},                                                                \
+      .attr.conv_bn = {{k, r, r, 1, r / 2, false}, {1e-5f, true}, ACTIVATION_##name}                         \
     }                                                                                                        \
   }
 
 static const struct op_case conv_bn_cases[] = {
+    RUNNING_BN(1, 3, 5, 7, 3, 4, 3, 5, 7, RELU),
+    RUNNING_BN(2, 3, 5, 7, 3, 4, 3, 5, 7, RELU),
+    RUNNING_BN(1, 3, 5, 5, 3, 4, 3, 5, 5, NONE),
+    RUNNING_BN(2, 2, 5, 5, 3, 4, 1, 5, 5, NONE),
+    RUNNING_BN(1, 3, 5, 5, 3, 4, 3, 5, 5, SILU),
+    RUNNING_BN(2, 3, 5, 5, 3, 4, 3, 5, 5, GELU),
+    RUNNING_BN(2, 4, 8, 8, 16, 16, 3, 8, 8, RELU),
     FUSED(1, 5, 7, 3, 4, 3, 1, 0, NONE),
     FUSED(3, 5, 7, 3, 4, 3, 1, 1, RELU),
     FUSED(3, 5, 7, 3, 4, 3, 2, 1, GELU),
@@ -249,15 +277,23 @@ const char *op_case_text(const struct op_desc *desc, char *text, size_t capacity
              desc->attr.maxpool.stride);
     break;
   case OP_LINEAR:
-    snprintf(more, sizeof more, ", %d outputs", desc->attr.linear.outputs);
+    snprintf(more, sizeof more, ", %d outputs%s", desc->attr.linear.outputs,
+             desc->attr.linear.bias ? "" : " without bias");
+    break;
+  case OP_BATCHNORM:
+    snprintf(more, sizeof more, "%s", desc->attr.batchnorm.running ? ", running" : "");
+    break;
+  case OP_ADD:
+    snprintf(more, sizeof more, ", scale %g", (double)desc->attr.add.scale);
     break;
   case OP_SOFTMAX_XENT:
     snprintf(more, sizeof more, ", smoothing %g", (double)desc->attr.softmax_xent.smoothing);
     break;
   case OP_CONV_BN:
     used = conv_text(&desc->attr.conv_bn.conv, more, sizeof more);
-    snprintf(more + used, sizeof more - (size_t)used, " %s%s", activation_name(desc->attr.conv_bn.activation),
-             desc->in_count == 2 ? " residual" : "");
+    snprintf(more + used, sizeof more - (size_t)used, " %s%s%s",
+             activation_name(desc->attr.conv_bn.activation), desc->in_count == 2 ? " residual" : "",
+             desc->attr.conv_bn.batchnorm.running ? " running" : "");
     break;
   case OP_CONV_POOL:
     used = conv_text(&desc->attr.conv_pool.conv, more, sizeof more);

@@ -8,7 +8,7 @@ void reference_linear_forward(const struct op_desc *desc, const struct reference
   int64_t outputs = desc->attr.linear.outputs;
   for (int64_t n = 0; n < rows; n++)
     for (int64_t k = 0; k < outputs; k++) {
-      double sum = io->param[1][k];
+      double sum = desc->attr.linear.bias ? io->param[1][k] : 0;
       for (int64_t i = 0; i < inputs; i++) sum += io->in[0][n * inputs + i] * io->param[0][k * inputs + i];
       io->out[n * outputs + k] = sum;
     }

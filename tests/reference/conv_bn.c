@@ -68,6 +68,7 @@ void reference_conv_bn_backward(const struct op_desc *desc, const struct referen
   }
   struct reference_io norm_io = {.in = {chain.conv_out},
                                  .param = {io->param[1], io->param[2]},
+                                 .statistic = {io->statistic[0], io->statistic[1]},
                                  .d_out = d_sum,
                                  .d_in = {d_conv_out},
                                  .d_param = {io->d_param[1], io->d_param[2]}};

@@ -56,11 +56,12 @@ void reference_activation_backward(const struct op_desc *desc, const struct refe
 
 void reference_add_forward(const struct op_desc *desc, const struct reference_io *io) {
   int64_t count = tensor_count(&desc->in[0]);
-  for (int64_t i = 0; i < count; i++) io->out[i] = io->in[0][i] + io->in[1][i];
+  for (int64_t i = 0; i < count; i++) io->out[i] = io->in[0][i] + (double)desc->attr.add.scale * io->in[1][i];
 }
 
 void reference_add_backward(const struct op_desc *desc, const struct reference_io *io) {
   int64_t count = tensor_count(&desc->in[0]);
+  const double factor[] = {1, (double)desc->attr.add.scale};
   for (int input = 0; input < 2; input++)
-    for (int64_t i = 0; io->d_in[input] && i < count; i++) io->d_in[input][i] = io->d_out[i];
+    for (int64_t i = 0; io->d_in[input] && i < count; i++) io->d_in[input][i] = factor[input] * io->d_out[i];
 }

@@ -30,7 +30,8 @@ static void set_tensors(struct trial *trial) {
   }
   for (int i = 0; i < signature->statistic_count; i++) {
     array[TRIAL_STATISTIC][i].tensor = signature->statistic[i];
-    if (training) array[TRIAL_BATCH_STATISTIC][i].tensor = signature->statistic[i];
+    if (training && !signature->fixed_statistic)
+      array[TRIAL_BATCH_STATISTIC][i].tensor = signature->statistic[i];
   }
   for (int i = 0; i < signature->saved_count; i++) array[TRIAL_SAVED][i].tensor = signature->saved[i];
 }
@@ -55,10 +56,10 @@ static void draw(struct trial *trial, const struct op_case *op_case, enum trial_
   int64_t count = tensor_count(&array->tensor);
   enum dtype dtype = array->tensor.dtype;
   uint32_t stream = 1000u * (uint32_t)trial->desc.kind + 16u * (uint32_t)role + (uint32_t)i;
-  if (role == TRIAL_STATISTIC) { /* in training they must not be read */
+  if (role == TRIAL_STATISTIC) { /* in training they must not be read, unless they are fixed */
     array_normal(array->given, count, dtype, 0, 0.3, stream);
     for (int64_t c = 0; c < count; c++)
-      array->given[c] = trial->desc.training
+      array->given[c] = trial->desc.training && !trial->signature.fixed_statistic
                             ? NAN
                             : (i == 1 ? array_round(dtype, 0.5 + fabs(array->given[c])) : array->given[c]);
   } else if (dtype == DTYPE_I32) {
@@ -131,6 +132,10 @@ void trial_destroy(struct trial *trial) {
   memset(trial, 0, sizeof *trial);
 }
 
+bool trial_wants_param(enum trial_mode mode, int i) {
+  return mode != TRIAL_NO_D_PARAM && !(mode == TRIAL_NO_D_FIRST && i == 0);
+}
+
 bool trial_has_mode(const struct trial *trial, enum trial_mode mode) {
   bool second = trial->array[TRIAL_D_IN][1].tensor.rank > 0;
   if (!trial->desc.training) return mode == TRIAL_OVERWRITE;
@@ -139,7 +144,10 @@ bool trial_has_mode(const struct trial *trial, enum trial_mode mode) {
   case TRIAL_ADD_BOTH:
     return second;
   case TRIAL_NO_D_IN:
+  case TRIAL_NO_D_PARAM:
     return trial->signature.param_count > 0;
+  case TRIAL_NO_D_FIRST:
+    return trial->signature.param_count > 1;
   default:
     return true;
   }
@@ -201,6 +209,7 @@ bool trial_deviation(const struct trial *trial, enum trial_role role, int i, enu
   const struct trial_array *array = &trial->array[role][i];
   int64_t count = tensor_count(&array->tensor);
   if (count == 0 || (role == TRIAL_D_IN && mode == TRIAL_NO_D_IN)) return false;
+  if (role == TRIAL_D_PARAM && !trial_wants_param(mode, i)) return false;
   if (trial->desc.kind == OP_CONV_POOL && role == TRIAL_SAVED) {
     place_deviation(trial, deviation);
     return true;

@@ -40,13 +40,15 @@ struct trial {
   uint64_t mask;       /* with relu's mask and places of this digest */
 };
 
-/* What backward does with the inputs' gradients. */
+/* What backward does with the gradients. */
 enum trial_mode {
   TRIAL_OVERWRITE,
   TRIAL_ADD_FIRST,
   TRIAL_ADD_SECOND,
   TRIAL_ADD_BOTH,
   TRIAL_NO_D_IN,
+  TRIAL_NO_D_FIRST, /* the first parameter's gradient is not wanted */
+  TRIAL_NO_D_PARAM, /* none is */
   TRIAL_MODES
 };
 
@@ -56,6 +58,9 @@ const char *trial_role_name(enum trial_role role);
 enum status trial_create(const struct op_case *op_case, enum op_kind kind, enum dtype compute, bool training,
                          struct trial *trial);
 void trial_destroy(struct trial *trial);
+
+/* Is the gradient of parameter i wanted in the mode? */
+bool trial_wants_param(enum trial_mode mode, int i);
 
 /* Does this op have anything to test in the mode? */
 bool trial_has_mode(const struct trial *trial, enum trial_mode mode);

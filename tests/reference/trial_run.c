@@ -104,7 +104,7 @@ static struct op_io pointers(const struct trial *trial, enum trial_mode mode) {
   io.d_in_add[1] = mode == TRIAL_ADD_SECOND || mode == TRIAL_ADD_BOTH;
   for (int i = 0; i < OP_MAX_PARAM; i++) {
     io.param[i] = array[TRIAL_PARAM][i].device;
-    io.d_param[i] = array[TRIAL_D_PARAM][i].device;
+    io.d_param[i] = trial_wants_param(mode, i) ? array[TRIAL_D_PARAM][i].device : NULL;
   }
   for (int i = 0; i < OP_MAX_STATISTIC; i++) {
     io.statistic[i] = array[TRIAL_STATISTIC][i].device;
