@@ -83,6 +83,8 @@ struct update_desc {
 
 struct program; /* a recorded step; see run */
 
+enum { BACKEND_STAMPS = 128 };
+
 struct backend_table {
   const char *name; /* "cpu" or "cuda" */
 
@@ -113,6 +115,12 @@ struct backend_table {
                      void *argument, uint64_t *ticket);
   enum status (*wait)(struct backend *backend, uint64_t ticket);
   void (*program_destroy)(struct backend *backend, struct program *program); /* NULL: nothing */
+
+  /* Where time goes. stamp: keeps the moment at which the work enqueued before it is done, under an index
+   * below BACKEND_STAMPS; may be recorded. stamp_seconds: seconds[i] lie between the latest stamps i and i +
+   * 1, for i < count; the run that made them has been waited for. */
+  enum status (*stamp)(struct backend *backend, int index);
+  enum status (*stamp_seconds)(struct backend *backend, int count, double *seconds);
 
   /* control->row = rows[control->next++]; metrics[0..METRIC_COUNT) = 0 but metrics[METRIC_STOP] = *stop. */
   enum status (*step_begin)(struct backend *backend, struct step_control *control,

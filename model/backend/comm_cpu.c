@@ -1,5 +1,5 @@
-/* Sums and broadcasts between CPU ranks by MPI, on a duplicate of MPI_COMM_WORLD so that they cannot be mixed
- * up with the host's own exchanges. */
+/* Sums and broadcasts between CPU ranks by MPI, on a duplicate of the world's communicator so that they
+ * cannot be mixed up with the host's own exchanges. */
 #include <mpi.h>
 #include <stdlib.h>
 
@@ -35,7 +35,7 @@ enum status comm_cpu_open(const struct world *world, struct comm_cpu **comm) {
   if (!made) return RAISE(STATUS_INPUT, "out of memory");
   made->world = world;
   world_wait_begin(world);
-  int code = MPI_Comm_dup(MPI_COMM_WORLD, &made->comm);
+  int code = MPI_Comm_dup(MPI_Comm_f2c((MPI_Fint)world_handle(world)), &made->comm);
   world_wait_end(world);
   enum status status = check(code, "MPI_Comm_dup");
   if (status != STATUS_OK) {

@@ -3,7 +3,6 @@
 #include "model/backend/cpu.h"
 
 #include <dnnl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,39 +13,10 @@
 #include <omp.h>
 #endif
 
+#include "model/base/clock.h"
+#include "model/base/cores.h"
+
 enum { ALIGNMENT = 256, HUGE_PAGE = 2 << 20 };
-
-/* ---- threads
- * ----------------------------------------------------------------------------------------------------- */
-
-/* One rank's claim: the CPUs that it may run on, and its host. */
-struct claim {
-  cpu_set_t cpus;
-  int node;
-};
-
-/* This rank's share: the CPUs that it may run on, divided by the ranks of its host that may run on the same
- * ones. */
-static enum status share_threads(const struct world *world, int *threads) {
-  enum status status = STATUS_OK;
-  struct claim mine, *all = calloc((size_t)world->size, sizeof *all);
-  int sharing = 0;
-  if (!all) return RAISE(STATUS_INPUT, "out of memory");
-  memset(&mine, 0, sizeof mine);
-  mine.node = world->node;
-  if (sched_getaffinity(0, sizeof mine.cpus, &mine.cpus) != 0) CPU_SET(0, &mine.cpus);
-  if (world->size > 1)
-    TRY_OUT(world_allgather(world, &mine, sizeof mine, all));
-  else
-    all[0] = mine;
-  for (int rank = 0; rank < world->size; rank++)
-    sharing += all[rank].node == mine.node && CPU_EQUAL(&all[rank].cpus, &mine.cpus);
-  *threads = CPU_COUNT(&mine.cpus) / (sharing > 0 ? sharing : 1);
-  if (*threads < 1) *threads = 1;
-out:
-  free(all);
-  return status;
-}
 
 /* ---- open and close
  * ---------------------------------------------------------------------------------------------- */
@@ -94,7 +64,7 @@ static enum status cpu_open(const struct world *world, const struct backend_opti
       .workspace_limit = options->workspace_limit > 0 ? options->workspace_limit : (size_t)1 << 30,
   };
   context->threads = options->threads;
-  if (context->threads < 1) TRY_OUT(share_threads(world, &context->threads));
+  if (context->threads < 1) TRY_OUT(cores_share(world, &context->threads));
 #ifdef _OPENMP
   omp_set_num_threads(context->threads);
   omp_set_dynamic(0);
@@ -185,6 +155,17 @@ static void cpu_program_destroy(struct backend *backend, struct program *program
   (void)backend, (void)program;
 }
 
+static enum status cpu_stamp(struct backend *backend, int index) {
+  cpu_backend(backend)->stamp[index] = clock_seconds();
+  return STATUS_OK;
+}
+
+static enum status cpu_stamp_seconds(struct backend *backend, int count, double *seconds) {
+  const double *stamp = cpu_backend(backend)->stamp;
+  for (int i = 0; i < count; i++) seconds[i] = stamp[i + 1] - stamp[i];
+  return STATUS_OK;
+}
+
 static enum status cpu_allreduce(struct backend *backend, float *data, int64_t count) {
   TRY(comm_cpu_sum(cpu_backend(backend)->comm, data, count));
   return STATUS_OK;
@@ -218,6 +199,8 @@ const struct backend_table backend_cpu = {
     .run = cpu_run,
     .wait = cpu_wait,
     .program_destroy = cpu_program_destroy,
+    .stamp = cpu_stamp,
+    .stamp_seconds = cpu_stamp_seconds,
     .step_begin = cpu_step_begin,
     .gather = cpu_gather,
     .update = cpu_update,

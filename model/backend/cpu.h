@@ -26,6 +26,7 @@ struct cpu_backend {
   struct op_cpu_context context;
   struct comm_cpu *comm;
   uint64_t ticket; /* of the last run */
+  double stamp[BACKEND_STAMPS];
 };
 
 static inline struct cpu_backend *cpu_backend(struct backend *backend) {

@@ -21,6 +21,8 @@ static void cuda_close(struct backend *backend) {
   for (int i = 0; i < CUDA_RUNS; i++)
     if (cuda->run_done[i]) cudaEventDestroy(cuda->run_done[i]);
   if (cuda->synced) cudaEventDestroy(cuda->synced);
+  for (int i = 0; i < BACKEND_STAMPS; i++)
+    if (cuda->stamp[i]) cudaEventDestroy(cuda->stamp[i]);
   if (context->start) cudaEventDestroy(context->start);
   if (context->stop) cudaEventDestroy(context->stop);
   cudaFree(context->tickets);
@@ -238,6 +240,8 @@ const struct backend_table backend_cuda = {
     .run = cuda_run,
     .wait = cuda_wait,
     .program_destroy = cuda_program_destroy,
+    .stamp = cuda_stamp,
+    .stamp_seconds = cuda_stamp_seconds,
     .step_begin = cuda_step_begin,
     .gather = cuda_gather,
     .update = cuda_update,

@@ -24,6 +24,7 @@ struct cuda_backend {
   struct cuda_comm comm;
   cudaEvent_t run_done[CUDA_RUNS];
   cudaEvent_t synced;
+  cudaEvent_t stamp[BACKEND_STAMPS]; /* NULL: not in use yet */
   uint64_t runs;
   bool eager; /* never record: CONVOY_EAGER=1 */
 };
@@ -44,6 +45,8 @@ enum status cuda_run(struct backend *backend, struct program **program, enum sta
                      void *argument, uint64_t *ticket);
 enum status cuda_wait(struct backend *backend, uint64_t ticket);
 void cuda_program_destroy(struct backend *backend, struct program *program);
+enum status cuda_stamp(struct backend *backend, int index);
+enum status cuda_stamp_seconds(struct backend *backend, int count, double *seconds);
 
 /* Collective; for one rank only the stream is made. */
 enum status cuda_comm_open(struct cuda_backend *cuda, const struct backend_options *options);

@@ -48,10 +48,10 @@ static enum status count_devices(const struct world *world, int *count) {
 static enum status choose_device(const struct world *world, int *device) {
   int count = 0;
   TRY(count_devices(world, &count));
-  if (count > 1 && world->local_size > count)
+  if (count > 1 && world->seats > count)
     return RAISE(STATUS_INPUT, "host %s: %d ranks but %d visible GPUs: start at most one rank a GPU",
-                 world->host, world->local_size, count);
-  *device = count == 1 ? 0 : world->local_rank;
+                 world->host, world->seats, count);
+  *device = count == 1 ? 0 : world->seat;
   return STATUS_OK;
 }
 

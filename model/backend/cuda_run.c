@@ -99,3 +99,26 @@ enum status cuda_wait(struct backend *backend, uint64_t ticket) {
   /* The slot may hold a later run's event by now, which is complete only after this run. */
   return cuda_wait_event(cuda, cuda->run_done[ticket % CUDA_RUNS]);
 }
+
+/* Inside a recording the event becomes a node of the graph: each replay sets its time anew. */
+enum status cuda_stamp(struct backend *backend, int index) {
+  struct cuda_backend *cuda = cuda_backend_of(backend);
+  cudaStream_t stream = cuda->context.stream;
+  cudaStreamCaptureStatus capture;
+  if (!cuda->stamp[index]) TRY_CUDA(cudaEventCreate(&cuda->stamp[index]));
+  TRY_CUDA(cudaStreamIsCapturing(stream, &capture));
+  bool recorded = capture == cudaStreamCaptureStatusActive;
+  TRY_CUDA(cudaEventRecordWithFlags(cuda->stamp[index], stream,
+                                    recorded ? cudaEventRecordExternal : cudaEventRecordDefault));
+  return STATUS_OK;
+}
+
+enum status cuda_stamp_seconds(struct backend *backend, int count, double *seconds) {
+  const struct cuda_backend *cuda = cuda_backend_of(backend);
+  for (int i = 0; i < count; i++) {
+    float milliseconds;
+    TRY_CUDA(cudaEventElapsedTime(&milliseconds, cuda->stamp[i], cuda->stamp[i + 1]));
+    seconds[i] = 1e-3 * (double)milliseconds;
+  }
+  return STATUS_OK;
+}

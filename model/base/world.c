@@ -93,22 +93,35 @@ static enum status split_by_host(struct world *world) {
                      "mapping ranks to hosts");
 }
 
+enum status world_fill(struct world *world, MPI_Comm all) {
+  world->comm = calloc(1, sizeof *world->comm);
+  if (!world->comm) {
+    MPI_Comm_free(&all);
+    return RAISE(STATUS_INTERNAL, "no memory for the communicators");
+  }
+  *world->comm = (struct world_comm){.all = all, .node = MPI_COMM_NULL, .leaders = MPI_COMM_NULL};
+  MPI_Comm_rank(all, &world->rank);
+  MPI_Comm_size(all, &world->size);
+  world->comm->node_of = calloc((size_t)world->size, sizeof *world->comm->node_of);
+  if (!world->comm->node_of) return RAISE(STATUS_INTERNAL, "no memory for %d ranks", world->size);
+  return split_by_host(world);
+}
+
 static enum status find_ranks(struct world *world) {
+  MPI_Comm all;
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_rank(MPI_COMM_WORLD, &world->rank);
   MPI_Comm_size(MPI_COMM_WORLD, &world->size);
   TRY(check_after_start(world->size));
   if (gethostname(world->host, sizeof world->host) != 0) snprintf(world->host, sizeof world->host, "unknown");
   world->host[sizeof world->host - 1] = '\0';
-  world->comm = calloc(1, sizeof *world->comm);
-  if (!world->comm) return RAISE(STATUS_INTERNAL, "no memory for the communicators");
-  *world->comm = (struct world_comm){.all = MPI_COMM_NULL, .node = MPI_COMM_NULL, .leaders = MPI_COMM_NULL};
   world->pulse = calloc(1, sizeof *world->pulse);
-  world->comm->node_of = calloc((size_t)world->size, sizeof *world->comm->node_of);
-  if (!world->pulse || !world->comm->node_of)
-    return RAISE(STATUS_INTERNAL, "no memory for %d ranks", world->size);
-  TRY(world_check(MPI_Comm_dup(MPI_COMM_WORLD, &world->comm->all), "copying the communicator"));
-  return split_by_host(world); /* the copies inherit MPI_ERRORS_RETURN */
+  if (!world->pulse) return RAISE(STATUS_INTERNAL, "no memory for the ranks' state");
+  TRY(world_check(MPI_Comm_dup(MPI_COMM_WORLD, &all), "copying the communicator"));
+  TRY(world_fill(world, all)); /* the copies inherit MPI_ERRORS_RETURN */
+  world->seat = world->local_rank;
+  world->seats = world->local_size;
+  return STATUS_OK;
 }
 
 enum status world_open(struct world *world) {
@@ -128,15 +141,19 @@ enum status world_open(struct world *world) {
   return error_trace(status, __func__);
 }
 
+void world_comm_free(struct world *world) {
+  struct world_comm *comm = world->comm;
+  if (!comm) return;
+  if (comm->leaders != MPI_COMM_NULL) MPI_Comm_free(&comm->leaders);
+  if (comm->node != MPI_COMM_NULL) MPI_Comm_free(&comm->node);
+  if (comm->all != MPI_COMM_NULL) MPI_Comm_free(&comm->all);
+  free(comm->node_of);
+  free(comm);
+  world->comm = NULL;
+}
+
 void world_close(struct world *world) {
-  if (world->comm) {
-    if (world->comm->leaders != MPI_COMM_NULL) MPI_Comm_free(&world->comm->leaders);
-    if (world->comm->node != MPI_COMM_NULL) MPI_Comm_free(&world->comm->node);
-    if (world->comm->all != MPI_COMM_NULL) MPI_Comm_free(&world->comm->all);
-    free(world->comm->node_of);
-    free(world->comm);
-    world->comm = NULL;
-  }
+  world_comm_free(world);
   free(world->pulse);
   world->pulse = NULL;
   MPI_Finalize();

@@ -19,8 +19,9 @@ struct world {
   int local_rank, local_size; /* among the ranks of this host (MPI_Comm_split_type, not variables) */
   int node, nodes;            /* this host among the hosts, numbered by their lowest rank */
   char host[64];
+  int seat, seats;           /* among the ranks of the whole job on this host: which device is this rank's */
   struct world_comm *comm;   /* owned: MPI's side */
-  struct world_pulse *pulse; /* owned: what the main thread does; NULL: nobody looks */
+  struct world_pulse *pulse; /* owned, a part's borrowed: what the main thread does; NULL: nobody looks */
 };
 
 /* What this rank's main thread does, for another thread of it to read at any time. */
@@ -48,6 +49,20 @@ enum status world_open(struct world *world);
 
 /* Ends MPI. Collective; not called on an error path that other ranks may not reach. */
 void world_close(struct world *world);
+
+/* A world of some of the ranks: those that give the same `group`, from 0, in the order of their ranks; a rank
+ * that gives -1 is in none and gets an empty one. Exchanges and backends work in it as in the whole, beside
+ * other parts. A status that its ranks agree on is not yet agreed on by all. Collective in `world`, which
+ * outlives it. */
+enum status world_part_open(const struct world *world, int group, struct world *part);
+/* Collective in the part; of an empty one nothing. */
+void world_part_close(struct world *part);
+
+/* As world_barrier, but sleeps meanwhile: for ranks that have nothing to do while others work. */
+enum status world_rest(const struct world *world);
+
+/* MPI's Fortran handle of the communicator, for a backend to copy. */
+int world_handle(const struct world *world);
 
 /* Ends all ranks at once with `code` as the job's exit code. */
 void world_abort(const struct world *world, int code) __attribute__((noreturn));

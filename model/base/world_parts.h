@@ -14,6 +14,11 @@ struct world_comm {
   enum status agreed; /* what the last world_agree gave */
 };
 
+/* Ranks, hosts and communicators of the ranks of `all`, which is the world's from now on, also after a
+ * failure. */
+enum status world_fill(struct world *world, MPI_Comm all);
+void world_comm_free(struct world *world);
+
 /* Turns an MPI return code into a status; `what` names the call's purpose. */
 enum status world_check(int code, const char *what);
 

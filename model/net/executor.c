@@ -47,6 +47,23 @@ void executor_bind(struct executor *executor) {
   }
 }
 
+/* ---- stamps ---- */
+
+static enum status mark_begin(const struct executor *executor) {
+  if (!executor->timeline) return STATUS_OK;
+  executor->timeline->count = 0;
+  return executor->net->backend->table->stamp(executor->net->backend, 0);
+}
+
+/* What was enqueued since the last mark belongs to that part. */
+static enum status mark(const struct executor *executor, enum net_part part) {
+  struct net_timeline *timeline = executor->timeline;
+  if (!timeline) return STATUS_OK;
+  if (timeline->count >= NET_MARKS) return RAISE(STATUS_INTERNAL, "a step of more than %d parts", NET_MARKS);
+  timeline->part[timeline->count++] = part;
+  return executor->net->backend->table->stamp(executor->net->backend, timeline->count);
+}
+
 /* ---- a lane ---- */
 
 enum status executor_gather(const struct executor *executor, const struct lane *lane) {
@@ -68,37 +85,43 @@ enum status executor_gather(const struct executor *executor, const struct lane *
 static enum status forward(const struct executor *executor, const struct lane *lane) {
   const struct net *net = executor->net;
   TRY(executor_gather(executor, lane));
+  TRY(mark(executor, NET_DATA));
   for (int i = 0; i < lane->shape->plan.count; i++)
     TRY(shape_op(net, lane->shape, i)->forward(net->backend->context, lane->shape->state[i], &lane->io[i]));
-  return STATUS_OK;
+  return mark(executor, NET_FORWARD);
 }
 
 /* Starts the all-reduce of each bucket that is complete once node's backward is done. */
-static enum status reduce_buckets(const struct net *net, int node, int *next) {
+static enum status reduce_buckets(const struct executor *executor, int node, int *next) {
+  const struct net *net = executor->net;
   for (; *next < net->bucket_count && net->bucket[*next].node >= node; (*next)++) {
     const struct bucket *bucket = &net->bucket[*next];
+    TRY(mark(executor, NET_BACKWARD));
     TRY(net->backend->table->allreduce(net->backend, net->gradients + bucket->first, bucket->count));
+    TRY(mark(executor, NET_EXPOSED));
   }
   return STATUS_OK;
 }
 
-static enum status backward(const struct net *net, const struct lane *lane) {
+static enum status backward(const struct executor *executor, const struct lane *lane) {
+  const struct net *net = executor->net;
   int next = 0;
   for (int i = lane->shape->plan.count - 1; i >= 0; i--) {
     TRY(shape_op(net, lane->shape, i)->backward(net->backend->context, lane->shape->state[i], &lane->io[i]));
-    TRY(reduce_buckets(net, i, &next));
+    TRY(reduce_buckets(executor, i, &next));
   }
-  return STATUS_OK;
+  return mark(executor, NET_BACKWARD);
 }
 
 /* A lane without samples adds zeros: gradients, statistics and metrics, all but the rank's wish to stop,
  * which stands in the first lane's. */
-static enum status contribute_nothing(const struct net *net, const struct lane *lane) {
+static enum status contribute_nothing(const struct executor *executor, const struct lane *lane) {
+  const struct net *net = executor->net;
   int64_t metrics = lane->gradients == net->gradients ? 0 : METRIC_COUNT;
   int next = 0;
   TRY(net->backend->table->zero(net->backend, lane->gradients,
                                 (size_t)(net->layout.total_count + metrics) * sizeof(float)));
-  return reduce_buckets(net, 0, &next);
+  return reduce_buckets(executor, 0, &next);
 }
 
 /* ---- the step ---- */
@@ -123,22 +146,25 @@ enum status executor_update(const struct net *net) {
                                      net->gradients, net->slot[0], net->slot[1], net->metrics);
 }
 
-static enum status body(void *argument) {
+enum status executor_body(void *argument) {
   const struct executor *executor = argument;
   struct net *net = executor->net;
   const struct backend_table *table = net->backend->table;
+  TRY(mark_begin(executor));
   TRY(table->step_begin(net->backend, net->control, net->rows, net->stop, net->metrics));
   for (int i = 0; i < executor->lane_count; i++) {
     const struct lane *lane = &executor->lane[i];
     if (lane->shape) TRY(forward(executor, lane));
-    if (executor->training) TRY(lane->shape ? backward(net, lane) : contribute_nothing(net, lane));
+    if (executor->training) TRY(lane->shape ? backward(executor, lane) : contribute_nothing(executor, lane));
   }
   if (executor->training) {
     if (net->options.lanes > 0) TRY(sum_lanes(executor));
     TRY(table->comm_join(net->backend));
+    TRY(mark(executor, NET_EXPOSED));
     TRY(executor_update(net));
   }
-  return table->publish(net->backend, net->control, net->metrics, net->ring);
+  TRY(table->publish(net->backend, net->control, net->metrics, net->ring));
+  return mark(executor, NET_UPDATE);
 }
 
 static bool same_data(const struct net_data *a, const struct net_data *b) {
@@ -154,5 +180,5 @@ enum status executor_run(struct executor *executor, const struct net_data *data,
     executor->program = NULL;
     executor->data = *data;
   }
-  return backend->table->run(executor->net->backend, &executor->program, body, executor, run);
+  return backend->table->run(executor->net->backend, &executor->program, executor_body, executor, run);
 }

@@ -4,6 +4,7 @@
 
 #include "model/net/net.h"
 #include "model/net/plan.h"
+#include "model/net/profile.h"
 
 /* One number of samples: its plan and its ops' states. All lanes of that size use them in turn. */
 struct shape {
@@ -28,7 +29,8 @@ struct executor {
   int lane_count;
   struct lane *lane;
   struct program *program;
-  struct net_data data; /* what the program was recorded with */
+  struct net_data data;          /* what the program was recorded with */
+  struct net_timeline *timeline; /* where the body puts stamps; NULL: nowhere */
   struct net *net;
 };
 
@@ -93,6 +95,8 @@ void executor_bind(struct executor *executor);
 void executor_destroy(struct executor *executor);
 /* Runs one step: the recorded program, or the body that records it. */
 enum status executor_run(struct executor *executor, const struct net_data *data, uint64_t *run);
+/* The step itself, for a program that is not the executor's. */
+enum status executor_body(void *executor);
 /* Parts of it, enqueued alone: the lane's images and labels (of executor->data), and the update. */
 enum status executor_gather(const struct executor *executor, const struct lane *lane);
 enum status executor_update(const struct net *net);

@@ -137,12 +137,12 @@ enum status net_profile(struct net *net, const struct net_data *data, int repeat
   struct executor *executor = &net->train[0];
   enum status status = STATUS_OK;
   uint64_t ticket;
-  int nodes, made = 0;
+  int nodes, made = 0, buckets = net->backend->world->size > 1 ? net->bucket_count : 0;
   if (net->options.lanes > 0 || executor->batch == 0)
     return RAISE(STATUS_INTERNAL, "only a step without lanes is timed in parts");
   nodes = executor->lane->shape->plan.count;
   TRY(net_train_step(net, data, executor->batch, &ticket)); /* takes the plan's row, fills every array */
-  struct net_profile_row *row = calloc(2 * (size_t)nodes + (size_t)net->bucket_count + 2, sizeof *row);
+  struct net_profile_row *row = calloc(2 * (size_t)nodes + (size_t)buckets + 2, sizeof *row);
   if (!row) return RAISE(STATUS_INPUT, "out of memory");
   struct part part = {.executor = executor, .repeats = repeats, .enqueue = enqueue_gather};
   const struct tensor *images = &executor->lane->shape->plan.node[0].desc.in[0];
@@ -160,7 +160,7 @@ enum status net_profile(struct net *net, const struct net_data *data, int repeat
     TRY_OUT(add_row(&part, &row[made], &made));
   }
   part.enqueue = enqueue_reduce;
-  for (part.node = 0; part.node < net->bucket_count; part.node++) {
+  for (part.node = 0; part.node < buckets; part.node++) {
     row[made] = (struct net_profile_row){
         .pass = "all-reduce", .op = "", .bytes = (double)net->bucket[part.node].count * sizeof(float)};
     TRY_OUT(add_row(&part, &row[made], &made));
@@ -178,4 +178,76 @@ enum status net_profile(struct net *net, const struct net_data *data, int repeat
 out:
   free(row);
   return status;
+}
+
+/* ---- the parts of a whole step ---- */
+
+const char *net_part_name(enum net_part part) {
+  static const char *const names[NET_PARTS] = {"data", "forward", "backward", "exposed", "update"};
+  return names[part];
+}
+
+/* One step of a program that stamps; its pieces' seconds. */
+static enum status stamped_step(struct executor *executor, struct program **program, double *seconds) {
+  struct backend *backend = executor->net->backend;
+  uint64_t ticket;
+  TRY(backend->table->run(backend, program, executor_body, executor, &ticket));
+  TRY(backend->table->wait(backend, ticket));
+  return backend->table->stamp_seconds(backend, executor->timeline->count, seconds);
+}
+
+enum status net_time_parts(struct net *net, const struct net_data *data, int steps,
+                           struct net_timeline *timeline) {
+  struct executor *executor = &net->train[0];
+  struct program *program = NULL;
+  enum status status = STATUS_OK;
+  uint64_t ticket;
+  if (net->options.lanes > 0 || executor->batch == 0)
+    return RAISE(STATUS_INTERNAL, "only a step without lanes is timed in parts");
+  double *all = calloc((size_t)(steps + 1) * NET_MARKS, sizeof *all), *column = NULL;
+  if (!all) return RAISE(STATUS_INPUT, "out of memory");
+  TRY_OUT(net_train_step(net, data, executor->batch, &ticket)); /* gives the executor its data */
+  executor->timeline = timeline;
+  for (int s = 0; s <= steps; s++) TRY_OUT(stamped_step(executor, &program, all + s * NET_MARKS));
+  column = calloc((size_t)steps, sizeof *column);
+  if (!column) TRY_OUT(RAISE(STATUS_INPUT, "out of memory"));
+  for (int i = 0; i < timeline->count; i++) {
+    for (int s = 0; s < steps; s++) column[s] = all[(s + 1) * NET_MARKS + i];
+    qsort(column, (size_t)steps, sizeof *column, by_value);
+    timeline->seconds[i] = column[steps / 2];
+  }
+out:
+  executor->timeline = NULL;
+  net->backend->table->program_destroy(net->backend, program);
+  free(all);
+  free(column);
+  return status;
+}
+
+double net_part_seconds(const struct net_timeline *timeline, enum net_part part) {
+  double sum = 0;
+  for (int i = 0; i < timeline->count; i++)
+    if (timeline->part[i] == part) sum += timeline->seconds[i];
+  return sum;
+}
+
+int net_bucket_count(const struct net *net) {
+  return net->bucket_count;
+}
+
+double net_bucket_bytes(const struct net *net, int index) {
+  return (double)net->bucket[index].count * sizeof(float);
+}
+
+/* A bucket's sum lies between a piece of the backward pass and the next one. */
+void net_bucket_ready(const struct net_timeline *timeline, double *ready) {
+  double seconds = 0;
+  int bucket = 0;
+  for (int i = 0; i + 1 < timeline->count; i++) {
+    if (timeline->part[i] != NET_BACKWARD) continue;
+    seconds += timeline->seconds[i];
+    if (timeline->part[i + 1] == NET_EXPOSED && i + 2 < timeline->count &&
+        timeline->part[i + 2] == NET_BACKWARD)
+      ready[bucket++] = seconds;
+  }
 }
