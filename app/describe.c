@@ -108,6 +108,12 @@ enum status describe_metrics(struct train *train) {
   return o->metrics[0] ? metrics_open(o->metrics, &run, &train->trainer.metrics) : STATUS_OK;
 }
 
+enum status describe_tensorboard(struct train *train, enum runlog_mode mode) {
+  const char *folder = train->options.tensorboard;
+  if (!folder[0]) return STATUS_OK;
+  return tensorboard_open(folder, mode, train->trainer.at.step, &train->trainer.board);
+}
+
 enum status describe_end(const struct train *train, const char *ending) {
   const struct trainer *t = &train->trainer;
   const struct evaluation *tested = &t->tested;

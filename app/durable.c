@@ -38,6 +38,25 @@ enum status durable_sync_folder(const char *folder) {
   return STATUS_OK;
 }
 
+enum status durable_make_folders(const char *path, size_t *made) {
+  char part[PATH_MAX];
+  size_t length = strlen(path);
+  for (size_t end = 1; end <= length; end++) {
+    if (path[end] != '/' && path[end] != '\0') continue;
+    memcpy(part, path, end);
+    part[end] = '\0';
+    struct stat info;
+    if (mkdir(part, 0777) == 0) {
+      if (made && *made == 0) *made = end;
+    } else if (stat(part, &info) != 0) {
+      return RAISE(STATUS_STORAGE, "cannot make the folder %s: %s", part, strerror(errno));
+    } else if (!S_ISDIR(info.st_mode)) {
+      return RAISE(STATUS_INPUT, "cannot make the folder %s: %s is a file", path, part);
+    }
+  }
+  return STATUS_OK;
+}
+
 /* 0, or the errno of what failed. */
 static int write_parts(int fd, const struct durable_part *parts, int count) {
   for (int i = 0; i < count; i++) {

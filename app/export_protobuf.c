@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum wire { WIRE_VARINT = 0, WIRE_LENGTH = 2, WIRE_FIXED32 = 5 };
+enum wire { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_LENGTH = 2, WIRE_FIXED32 = 5 };
 
 void protobuf_destroy(struct protobuf *message) {
   free(message->data);
@@ -53,6 +53,15 @@ void protobuf_float(struct protobuf *message, int field, float value) {
   memcpy(&bits, &value, sizeof bits);
   uint8_t bytes[4] = {(uint8_t)bits, (uint8_t)(bits >> 8), (uint8_t)(bits >> 16), (uint8_t)(bits >> 24)};
   tag(message, field, WIRE_FIXED32);
+  append(message, bytes, sizeof bytes);
+}
+
+void protobuf_double(struct protobuf *message, int field, double value) {
+  uint64_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  uint8_t bytes[8];
+  for (int i = 0; i < 8; i++) bytes[i] = (uint8_t)(bits >> 8 * i);
+  tag(message, field, WIRE_FIXED64);
   append(message, bytes, sizeof bytes);
 }
 

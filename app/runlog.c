@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "app/checkpoint.h"
+#include "app/durable.h"
 
 static const struct runlog_csv loss_csv = {"step,epoch,loss,lr,images_per_s,seconds", 0, -1};
 static const struct runlog_csv epochs_csv = {
@@ -71,27 +72,6 @@ enum status runlog_check(const char *out, enum runlog_mode mode) {
   return check_contents(out, mode);
 }
 
-/* Makes a folder and its parents; *made becomes the length of the outermost one that was missing, if any was.
- */
-static enum status make_folders(const char *path, size_t *made) {
-  char part[PATH_MAX];
-  size_t length = strlen(path);
-  for (size_t end = 1; end <= length; end++) {
-    if (path[end] != '/' && path[end] != '\0') continue;
-    memcpy(part, path, end);
-    part[end] = '\0';
-    struct stat info;
-    if (mkdir(part, 0777) == 0) {
-      if (made && *made == 0) *made = end;
-    } else if (stat(part, &info) != 0) {
-      return RAISE(STATUS_STORAGE, "cannot make the folder %s: %s", part, strerror(errno));
-    } else if (!S_ISDIR(info.st_mode)) {
-      return RAISE(STATUS_INPUT, "cannot make the folder %s: %s is a file", path, part);
-    }
-  }
-  return STATUS_OK;
-}
-
 /* Removes the folders that were made here as far as they are empty. */
 static void remove_folders(struct runlog *runlog) {
   if (runlog->checkpoints[0]) rmdir(runlog->checkpoints);
@@ -114,11 +94,11 @@ enum status runlog_open(const char *out, enum runlog_mode mode, struct runlog **
     status = RAISE(STATUS_INTERNAL, "the C locale is missing: %s", strerror(errno));
     goto out;
   }
-  TRY_OUT(make_folders(out, &runlog->made));
+  TRY_OUT(durable_make_folders(out, &runlog->made));
   TRY_OUT(runlog_lock_take(out, &runlog->lock));
   TRY_OUT(check_contents(out, mode)); /* again, now that nobody else can change it */
   runlog_path(runlog, "checkpoints", runlog->checkpoints);
-  TRY_OUT(make_folders(runlog->checkpoints, NULL));
+  TRY_OUT(durable_make_folders(runlog->checkpoints, NULL));
   *result = runlog;
   runlog = NULL;
 out:

@@ -168,10 +168,16 @@ static enum status make_plan(struct train *train) {
 
 /* All that a run needs; refuses what can be refused without a look at checkpoints. */
 static enum status prepare(struct train *train) {
+/* Rank 0: whether the run may write where it is told to. */
+static enum status check_folders(const struct train_options *o) {
+  TRY(runlog_check(o->out, mode_of(o)));
+  return o->tensorboard[0] ? tensorboard_check(o->tensorboard, mode_of(o)) : STATUS_OK;
+}
+
   const struct world *world = train->world;
   const struct train_options *o = &train->options;
   TRY(world_agree(world, check_ranks(train)));
-  TRY(world_agree(world, world->rank == 0 ? runlog_check(o->out, mode_of(o)) : STATUS_OK));
+  TRY(world_agree(world, world->rank == 0 ? check_folders(o) : STATUS_OK));
   int64_t limit = o->memory_limit > 0 ? (int64_t)(o->memory_limit * 0x1p20) : -1;
   TRY(session_open_limited(world, o->data, DATASET_TRAIN, limit, &train->session));
   TRY(check_signals(train));
@@ -241,10 +247,11 @@ static enum status start_files(struct train *train) {
   TRY(runlog_start(train->runlog, at->step, at->epoch));
   TRY(describe_run(train));
   train->described = true;
-  return STATUS_OK;
+  return tensorboard_describe(train);
 }
 
 /* The parameters of step `at.step` on every rank. */
+  TRY(describe_tensorboard(train, mode_of(&train->options)));
 static enum status load_state(struct train *train) {
   const struct world *world = train->world;
   struct net *net = train->session.net;
@@ -325,6 +332,7 @@ enum status train_command(int argc, char **argv, const struct world *world) {
   enum status status = train_options_parse(argc, argv, &train.options);
   const struct train_options *o = &train.options;
   TRY(world_agree(world, status));
+  TRY(tensorboard_examples(train));
   log_open(world->rank, world->host, train.options.quiet);
   if (world->rank == 0) TRY(train_options_warn(&train.options));
   signals_install();
@@ -347,3 +355,4 @@ enum status train_command(int argc, char **argv, const struct world *world) {
   watchdog_stop(train.watchdog, status);
   return status;
 }
+  tensorboard_close(train.trainer.board);

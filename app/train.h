@@ -31,6 +31,8 @@ enum status describe_run(const struct train *train);
 /* Opens --metrics, if it is wanted, as trainer->metrics. Rank 0. */
 enum status describe_metrics(struct train *train);
 /* Adds how it ended: "complete", "stopped" or "failed". Rank 0. */
+/* Opens --tensorboard, if it is wanted, as trainer->board. Rank 0. */
+enum status describe_tensorboard(struct train *train, enum runlog_mode mode);
 enum status describe_end(const struct train *train, const char *ending);
 
 #endif

@@ -79,6 +79,7 @@ static enum status log_row(struct trainer *t, double loss) {
                               .seconds = at->seconds};
     TRY(runlog_loss(t->runlog, &row));
     metrics_loss(t->metrics, &row);
+    tensorboard_loss(t->board, &row);
   }
   at->row_loss_sum = at->row_seconds = 0;
   at->row_samples = 0;
@@ -259,6 +260,7 @@ static enum status finish_epoch(struct trainer *t) {
   at->complete = at->epoch >= o->epochs;
   bool only_epochs = o->checkpoint_every == 0 && o->checkpoint_minutes == 0;
   bool by_steps = o->checkpoint_every > 0 && at->step % o->checkpoint_every == 0;
+  tensorboard_epoch(t->board, &row);
   if (!best && !only_epochs && !by_steps && at->step < t->last_step) return STATUS_OK;
   return trainer_save(t, best, at->step >= t->last_step);
 }
