@@ -2,8 +2,8 @@
  *
  * The host enqueues steps and reads each one's metrics TRAINER_LAG steps later. All ranks read the same
  * reduced metrics, so what they decide from those of step s they decide after enqueueing step s +
- * TRAINER_LAG: a stop wish or a loss that is not finite ends the run after the same step everywhere, without
- * a further message. */
+ * TRAINER_LAG: a stop wish or a loss that is not finite ends the run, and a checkpoint that rank 0's clock
+ * wants is begun, after the same step everywhere, without a further message. */
 #include "app/trainer.h"
 
 #include <inttypes.h>
@@ -79,7 +79,6 @@ static enum status log_row(struct trainer *t, double loss) {
                               .seconds = at->seconds};
     TRY(runlog_loss(t->runlog, &row));
     metrics_loss(t->metrics, &row);
-    tensorboard_loss(t->board, &row);
   }
   at->row_loss_sum = at->row_seconds = 0;
   at->row_samples = 0;
@@ -129,6 +128,7 @@ static enum status settle_one(struct trainer *t) {
     return log_row(t, NAN);
   }
   if (metrics.stop && t->halt_step == 0) t->halt_step = at->step;
+  if (metrics.save) t->save_wanted = true;
   at->epoch_loss_sum += metrics.loss_sum;
   at->epoch_correct += metrics.correct;
   at->epoch_samples += samples;
@@ -166,11 +166,18 @@ static enum status plan_epoch(struct trainer *t, int64_t first) {
   return net_plan(t->session->net, t->mine, own, t->rows, t->epoch_steps - first);
 }
 
+/* Rank 0: whether --checkpoint-minutes have passed since the last save. */
+static bool is_late(const struct trainer *t) {
+  double minutes = t->options->checkpoint_minutes;
+  return t->runlog && minutes > 0 && clock_seconds() - t->last_save >= 60 * minutes;
+}
+
 static enum status enqueue(struct trainer *t, int64_t position) {
   const struct world *world = t->session->world;
   int64_t first, count;
   sampler_rank_part(&t->sampler, position, world->rank, world->size, &first, &count);
   if (signals_stop_wanted() || trainer_save_failed(t)) net_request_stop(t->session->net);
+  if (is_late(t)) net_request_save(t->session->net, true);
   int64_t slot = t->enqueued % (TRAINER_LAG + 1);
   if (t->session->stream) TRY(stream_wait(t->session->stream, rows_end(t, position)));
   world_set_step(world, t->enqueued + 1);
@@ -181,19 +188,17 @@ static enum status enqueue(struct trainer *t, int64_t position) {
   return STATUS_OK;
 }
 
-/* Saves in the middle of an epoch where it is due. By steps all ranks come here at the same one; by minutes
- * only rank 0 knows, and its early look at the metrics changes no decision. */
+/* Saves in the middle of an epoch where it is due, by steps or by the metrics: at the same step on all ranks.
+ */
 static enum status save_if_due(struct trainer *t, int64_t position) {
   const struct train_options *o = t->options;
   if (position == t->epoch_steps || t->enqueued == t->last_step)
     return STATUS_OK; /* comes after the evaluation */
   bool by_steps = o->checkpoint_every > 0 && t->enqueued % o->checkpoint_every == 0;
-  bool by_minutes =
-      t->runlog && o->checkpoint_minutes > 0 && clock_seconds() - t->last_save >= 60 * o->checkpoint_minutes;
-  if (!by_steps && !by_minutes) return STATUS_OK;
+  if (!by_steps && !t->save_wanted) return STATUS_OK;
   TRY(settle_all(t));
   if (t->not_finite) return STATUS_OK;
-  enum status status = by_steps ? trainer_save(t, false, false) : trainer_save_alone(t);
+  enum status status = trainer_save(t, false, false);
   t->mark = clock_seconds();
   return status;
 }
@@ -260,8 +265,7 @@ static enum status finish_epoch(struct trainer *t) {
   at->complete = at->epoch >= o->epochs;
   bool only_epochs = o->checkpoint_every == 0 && o->checkpoint_minutes == 0;
   bool by_steps = o->checkpoint_every > 0 && at->step % o->checkpoint_every == 0;
-  tensorboard_epoch(t->board, &row);
-  if (!best && !only_epochs && !by_steps && at->step < t->last_step) return STATUS_OK;
+  if (!best && !only_epochs && !by_steps && !t->save_wanted && at->step < t->last_step) return STATUS_OK;
   return trainer_save(t, best, at->step >= t->last_step);
 }
 

@@ -11,7 +11,6 @@
 #include "app/saver.h"
 #include "app/schedule.h"
 #include "app/snapshot.h"
-#include "app/tensorboard.h"
 #include "data/sampler.h"
 
 enum { TRAINER_LAG = 8 }; /* steps enqueued before the host reads the oldest one's metrics */
@@ -25,7 +24,6 @@ struct trainer {
   struct runlog *runlog;     /* rank 0's; NULL on the others */
   struct metrics *metrics;   /* rank 0's; NULL: none are wanted */
   struct sampler sampler;
-  struct tensorboard *board; /* the same */
   struct schedule schedule;
   struct checkpoint_progress at; /* what is done and counted; the same on all ranks but for the times */
 
@@ -41,6 +39,7 @@ struct trainer {
   double spent[TRAINER_LAG + 1]; /* seconds that enqueueing each took */
   int64_t enqueued;              /* steps enqueued in all */
   int64_t halt_step;             /* the first step whose metrics ask for the end; 0: none */
+  bool save_wanted;              /* a step's metrics ask for a checkpoint that has not begun */
   bool not_finite;               /* a loss was not finite: nothing is updated since */
   int64_t bad_step;              /* ... and that was this step's */
   double mark;      /* clock of the last lap; what passes between a pause and the next mark is no training */
@@ -70,8 +69,6 @@ enum status trainer_run(struct trainer *trainer);
 /* Begins a checkpoint of what is done, if all ranks hold the same parameters; with `wait` it is durable when
  * the call returns. A former save's failure comes here too. Collective; the same status on all ranks. */
 enum status trainer_save(struct trainer *trainer, bool best, bool wait);
-/* The same without the others and their comparison: rank 0 alone knows that it is due. */
-enum status trainer_save_alone(struct trainer *trainer);
 /* Waits for the running save and returns how it, or one before it, ended. Collective. */
 enum status trainer_save_end(struct trainer *trainer);
 /* Rank 0: whether a save has failed by now; the error waits for the next of the calls above. */

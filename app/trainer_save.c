@@ -51,22 +51,14 @@ enum status trainer_save(struct trainer *t, bool best, bool wait) {
   const struct world *world = t->session->world;
   TRY(world_agree(world, collect(t)));
   double start = clock_seconds();
+  net_request_save(t->session->net, false); /* all steps are counted: none carries it any more */
+  t->save_wanted = false;
   TRY(trainer_check_replicas(t));
   enum status status = t->saver ? begin(t, best) : STATUS_OK;
   t->stood = clock_seconds() - start;
   if (status == STATUS_OK && wait) status = collect(t);
   TRY(world_agree(world, status));
   t->common_save = t->at.step;
-  return STATUS_OK;
-}
-
-enum status trainer_save_alone(struct trainer *t) {
-  if (!t->saver) return STATUS_OK;
-  TRY(collect(t));
-  double start = clock_seconds();
-  TRY(snapshot_take(t->snapshot));
-  TRY(begin(t, false));
-  t->stood = clock_seconds() - start;
   return STATUS_OK;
 }
 

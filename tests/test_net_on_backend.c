@@ -221,23 +221,32 @@ static void plans_may_be_cut_short(void **state) {
   close_net(&b);
 }
 
-static void stop_rides_on_the_step(void **state) {
+static void wishes_ride_on_the_step(void **state) {
   (void)state;
   struct fixture f = {0};
   struct sample list[8] = {{0}};
-  struct step_row rows[2] = {{.learning_rate = 0.01f, .scale = 0.125f},
-                             {.learning_rate = 0.01f, .scale = 0.125f}};
+  struct step_row rows[4];
+  for (int i = 0; i < 4; i++) rows[i] = (struct step_row){.learning_rate = 0.01f, .scale = 0.125f};
   uint64_t ticket;
   struct net_metrics metrics;
   open_net(&f, "simplecnn", true, OPTIMIZER_SGD);
-  OK(net_plan(f.net, list, 8, rows, 2));
+  OK(net_plan(f.net, list, 8, rows, 4));
   OK(net_train_step(f.net, &f.data, 8, &ticket));
   OK(net_metrics(f.net, ticket, &metrics));
   assert_false(metrics.stop);
+  assert_false(metrics.save);
+  net_request_save(f.net, true);
+  OK(net_train_step(f.net, &f.data, 8, &ticket));
+  OK(net_metrics(f.net, ticket, &metrics));
+  assert_true(metrics.save && !metrics.stop);
   net_request_stop(f.net);
   OK(net_train_step(f.net, &f.data, 8, &ticket));
   OK(net_metrics(f.net, ticket, &metrics));
-  assert_true(metrics.stop);
+  assert_true(metrics.save && metrics.stop);
+  net_request_save(f.net, false);
+  OK(net_train_step(f.net, &f.data, 8, &ticket));
+  OK(net_metrics(f.net, ticket, &metrics));
+  assert_true(metrics.stop && !metrics.save);
   close_net(&f);
 }
 
@@ -404,7 +413,7 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(fusion_changes_nothing), cmocka_unit_test(steps_allocate_nothing),
       cmocka_unit_test(runs_repeat_to_the_bit), cmocka_unit_test(state_moves_to_another_net),
-      cmocka_unit_test(plans_may_be_cut_short), cmocka_unit_test(stop_rides_on_the_step),
+      cmocka_unit_test(plans_may_be_cut_short), cmocka_unit_test(wishes_ride_on_the_step),
       cmocka_unit_test(non_finite_loss_halts),  cmocka_unit_test(lanes_are_summed_in_their_tree),
       cmocka_unit_test(lanes_must_halve),
   };

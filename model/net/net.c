@@ -1,6 +1,10 @@
 /* Memory, plans of steps, and the state that checkpoints hold; see net.h. */
 #include "model/net/net_state.h"
 
+/* A step's METRIC_STOP is the sum over the ranks: stop wishes of up to 65535 ranks, and one for a save, stay
+ * apart in it and are exact in a float. */
+enum { WISH_STOP = 1, WISH_SAVE = 1 << 16 };
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,13 +14,13 @@ enum { BUCKET_BYTES = 8 << 20 }; /* default: two thirds of a ResNet stage's larg
 
 /* ---- creation ---- */
 
-/* Cuts GRADIENTS into buckets, for one rank too, which sums nothing; the last holds everything that is
- * complete only after the whole backward pass. */
+/* Cuts GRADIENTS into buckets; the last holds everything that is complete only after the whole backward pass.
+ */
 static enum status buckets_create(struct net *net) {
   size_t least = net->options.bucket_bytes ? net->options.bucket_bytes : BUCKET_BYTES;
   const struct layout *layout = &net->layout;
   int64_t begin = 0;
-  if (net->options.lanes > 0) return STATUS_OK;
+  if (net->backend->world->size == 1 || net->options.lanes > 0) return STATUS_OK;
   net->bucket = calloc((size_t)net->graph->node_count + 1, sizeof *net->bucket);
   if (!net->bucket) return RAISE(STATUS_INPUT, "out of memory");
   for (int i = net->graph->node_count - 1; i > 0; i--) {
@@ -212,7 +216,11 @@ enum status net_metrics(struct net *net, uint64_t ticket, struct net_metrics *me
   TRY(net->backend->table->wait(net->backend, net->run[ticket % NET_RING]));
   const float *slot = net->ring + METRIC_COUNT * (ticket % NET_RING);
   *metrics = (struct net_metrics){
-      .loss_sum = slot[METRIC_LOSS], .correct = slot[METRIC_CORRECT], .stop = slot[METRIC_STOP] != 0};
+      .loss_sum = slot[METRIC_LOSS],
+      .correct = slot[METRIC_CORRECT],
+      .stop = ((int32_t)slot[METRIC_STOP] & (WISH_SAVE - 1)) != 0,
+      .save = (int32_t)slot[METRIC_STOP] >= WISH_SAVE,
+  };
   return STATUS_OK;
 }
 
@@ -236,7 +244,13 @@ enum status net_logits(struct net *net, int64_t batch, float *logits) {
 }
 
 void net_request_stop(struct net *net) {
-  *(volatile int32_t *)net->stop = 1;
+  volatile int32_t *wish = net->stop; /* the device reads it at any time */
+  *wish |= WISH_STOP;
+}
+
+void net_request_save(struct net *net, bool wanted) {
+  volatile int32_t *wish = net->stop;
+  *wish = wanted ? *wish | WISH_SAVE : *wish & ~WISH_SAVE;
 }
 
 /* ---- state ---- */
@@ -315,7 +329,7 @@ void net_describe(const struct net *net, char *text, size_t capacity) {
   if (net->options.lanes > 0 && used < capacity)
     snprintf(text + used, capacity - used, "; %d lane%s a rank, %.2f MB each", net->options.lanes,
              net->options.lanes == 1 ? "" : "s", (double)(net->layout.total_count + METRIC_COUNT) * 4e-6);
-  if (net->bucket_count > 0 && net->backend->world->size > 1 && used < capacity)
+  if (net->bucket_count > 0 && used < capacity)
     snprintf(text + used, capacity - used, "; all-reduce of %.2f MB in %d bucket%s",
              (double)(net->layout.total_count + METRIC_COUNT) * 4e-6, net->bucket_count,
              net->bucket_count == 1 ? "" : "s");

@@ -37,6 +37,7 @@ struct net_metrics {
   double loss_sum;
   double correct;
   bool stop; /* some rank asked to stop */
+  bool save; /* ... and rank 0 for a checkpoint */
 };
 
 /* One named array, for checkpoints and exports. Its elements lie at [offset, offset + count) of its region.
@@ -86,8 +87,10 @@ enum status net_metrics(struct net *net, uint64_t ticket, struct net_metrics *me
  * in the order of its sample list. */
 enum status net_logits(struct net *net, int64_t batch, float *logits);
 
-/* The next step carries this rank's wish to stop to all ranks. Safe in a signal handler. */
+/* The next step, and all that follow, carry this rank's wish to stop to all ranks. */
 void net_request_stop(struct net *net);
+/* The same for a checkpoint, which only one rank may wish for, and take back when no step is under way. */
+void net_request_save(struct net *net, bool wanted);
 
 int net_item_count(const struct net *net);
 struct net_item net_item(const struct net *net, int index);

@@ -5,10 +5,10 @@
 CONVOY=$(readlink -f "$CONVOY")
 LAUNCH=(mpirun --oversubscribe --bind-to none -np)
 
-# processes_of OUT: the pids of the ranks that train into OUT, by rank.
+# processes_of OUT: the pids of the ranks that train into OUT or evaluate its checkpoint, by rank.
 processes_of() {
   local process rank
-  for process in $(pgrep -f -- "--out $1 "); do
+  for process in $(pgrep -f -- "--(out|checkpoint) $1 "); do
     [ "$(readlink "/proc/$process/exe")" = "$CONVOY" ] || continue
     rank=$(tr '\0' '\n' < "/proc/$process/environ" | sed -n 's/^OMPI_COMM_WORLD_RANK=//p')
     echo "${rank:-0} $process"

@@ -62,6 +62,7 @@ killed=0 round=0 landed=0
 while [ $killed -lt "$kills" ]; do
   every=$((round % 4 + 1)) count=$((round % 2 + 1)) before=$killed
   options=("${common[@]}" --epochs 30 --checkpoint-every "$every")
+  [ $((round % 4)) = 2 ] && options=("${common[@]}" --epochs 30 --checkpoint-minutes 0.001) every=some
   whole=$WORK/whole-$count out=$WORK/killed-$round
   if [ ! -d "$whole" ]; then
     ranks "$count" train --out "$whole" "${common[@]}" --epochs 30 --checkpoint-every 50

@@ -60,20 +60,27 @@ none_left "$out" "rank 1 killed"
 pass "rank 1 killed: exit $code, no process left"
 
 # One that is frozen before the watchdog runs: --init-timeout.
-out=$WORK/early
-run 2 "$out" --init-timeout 3
-for _ in $(seq 400); do
-  pid=$(rank_of "$out" 1)
-  [ -n "$pid" ] && break
+for command in train eval; do
+  out=$WORK/early-$command
+  if [ $command = train ]; then
+    run 2 "$out" --init-timeout 3
+  else
+    cp -r "$WORK/thaw" "$out"
+    start 2 eval --checkpoint "$out" --data "$data" --backend cpu --init-timeout 3
+  fi
+  for _ in $(seq 400); do
+    pid=$(rank_of "$out" 1)
+    [ -n "$pid" ] && break
+  done
+  kill -STOP "$pid"
+  before=$(date +%s)
+  finish
+  took=$(($(date +%s) - before))
+  expect 5 "$command: frozen at the start"
+  [ $took -le 20 ] || fail "$command: frozen at the start: the job took $took s to end"
+  none_left "$out" "$command: frozen at the start"
+  pass "$command: rank 1 frozen at the start: exit $code"
 done
-kill -STOP "$pid"
-before=$(date +%s)
-finish
-took=$(($(date +%s) - before))
-expect 5 "frozen at the start"
-[ $took -le 20 ] || fail "frozen at the start: the job took $took s to end"
-none_left "$out" "frozen at the start"
-pass "rank 1 frozen at the start: exit $code"
 
 # A host whose CPU lacks what another's has: the rank that cannot is named, nobody waits for it.
 cat > "$WORK/older.sh" << 'EOF'
@@ -111,16 +118,21 @@ pass "rank 1 alone cannot read the data: exit 2, one line"
 
 # A replica that differs: named, at the start and at a save; the step is not saved.
 mv "$WORK/here/data" "$data"
-for wish in 1 2@20; do
+for wish in 1 2@20 1@21; do
   out=$WORK/replica-$wish
   export CONVOY_TEST_PERTURB_RANK=$wish
-  ranks 3 train --data "$data" --out "$out" --backend cpu --threads 1 --batch 60 --epochs 1 --checkpoint-every 10
+  due=(--epochs 1 --checkpoint-every 10)
+  [ $wish = 1@21 ] && due=(--epochs 200 --checkpoint-minutes 0.003 --eval-every 0) # at steps that only rank 0's clock knows
+  ranks 3 train --data "$data" --out "$out" --backend cpu --threads 1 --batch 60 "${due[@]}"
   unset CONVOY_TEST_PERTURB_RANK
   expect 5 "rank ${wish%@*} differs"
   one_error "rank ${wish%@*} differs"
   grep -q "^error: replica mismatch.*rank ${wish%@*} on host $(hostname)" "$WORK/err.txt" || fail "rank ${wish%@*} differs: not named" "$WORK/err.txt"
   if [ "$wish" = 1 ]; then
     [ -e "$out" ] && fail "a mismatch at the start: something was written"
+  elif [ "$wish" = 1@21 ]; then
+    grep -q "^error: replica mismatch after step [0-9][0-9]*: rank 1" "$WORK/err.txt" || fail "by minutes: not named" "$WORK/err.txt"
+    [ "$(tail -1 "$out/loss.csv" | cut -d, -f1)" -lt 6000 ] || fail "by minutes: found at the end of the run only"
   else
     [ "$(ls "$out/checkpoints")" = step-00000010.h5 ] || fail "a mismatch at step 20: not just step 10 is there: $(ls "$out/checkpoints")"
   fi
