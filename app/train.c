@@ -166,14 +166,14 @@ static enum status make_plan(struct train *train) {
   return record_create(o, train->session.dataset, train->plan.mean, train->plan.std, &train->record);
 }
 
-/* All that a run needs; refuses what can be refused without a look at checkpoints. */
-static enum status prepare(struct train *train) {
 /* Rank 0: whether the run may write where it is told to. */
 static enum status check_folders(const struct train_options *o) {
   TRY(runlog_check(o->out, mode_of(o)));
   return o->tensorboard[0] ? tensorboard_check(o->tensorboard, mode_of(o)) : STATUS_OK;
 }
 
+/* All that a run needs; refuses what can be refused without a look at checkpoints. */
+static enum status prepare(struct train *train) {
   const struct world *world = train->world;
   const struct train_options *o = &train->options;
   TRY(world_agree(world, check_ranks(train)));
@@ -244,6 +244,7 @@ static enum status start_files(struct train *train) {
   else if (train->options.resume)
     log_info("no checkpoint in %s yet: starting from step 0", train->options.out);
   TRY(describe_metrics(train));
+  TRY(describe_tensorboard(train, mode_of(&train->options)));
   TRY(runlog_start(train->runlog, at->step, at->epoch));
   TRY(describe_run(train));
   train->described = true;
@@ -251,7 +252,6 @@ static enum status start_files(struct train *train) {
 }
 
 /* The parameters of step `at.step` on every rank. */
-  TRY(describe_tensorboard(train, mode_of(&train->options)));
 static enum status load_state(struct train *train) {
   const struct world *world = train->world;
   struct net *net = train->session.net;
@@ -324,6 +324,7 @@ static enum status end_run(struct train *train, enum status status) {
   }
   log_info("done: step %" PRId64 "%s in %.1f s of training; %s", t->at.step,
            t->at.complete ? "" : " (of --steps; a larger one continues)", t->at.seconds, train->options.out);
+  TRY(tensorboard_examples(train));
   return describe_end(train, t->at.complete ? "complete" : "stopped");
 }
 
@@ -332,7 +333,6 @@ enum status train_command(int argc, char **argv, const struct world *world) {
   enum status status = train_options_parse(argc, argv, &train.options);
   const struct train_options *o = &train.options;
   TRY(world_agree(world, status));
-  TRY(tensorboard_examples(train));
   log_open(world->rank, world->host, train.options.quiet);
   if (world->rank == 0) TRY(train_options_warn(&train.options));
   signals_install();
@@ -346,6 +346,7 @@ enum status train_command(int argc, char **argv, const struct world *world) {
     if (world_agreed(world, status)) status = world_agree(world, ended);
   }
   metrics_close(train.trainer.metrics, status);
+  tensorboard_close(train.trainer.board);
   trainer_destroy(&train.trainer);
   checkpoint_close(train.checkpoint);
   runlog_close(train.runlog);
@@ -355,4 +356,3 @@ enum status train_command(int argc, char **argv, const struct world *world) {
   watchdog_stop(train.watchdog, status);
   return status;
 }
-  tensorboard_close(train.trainer.board);

@@ -30,9 +30,9 @@ enum status banner_print(const struct train *train);
 enum status describe_run(const struct train *train);
 /* Opens --metrics, if it is wanted, as trainer->metrics. Rank 0. */
 enum status describe_metrics(struct train *train);
-/* Adds how it ended: "complete", "stopped" or "failed". Rank 0. */
 /* Opens --tensorboard, if it is wanted, as trainer->board. Rank 0. */
 enum status describe_tensorboard(struct train *train, enum runlog_mode mode);
+/* Adds how it ended: "complete", "stopped" or "failed". Rank 0. */
 enum status describe_end(const struct train *train, const char *ending);
 
 #endif

@@ -94,8 +94,8 @@ static const struct option_row rows[] = {
     INTEGER("eval-batch", eval_batch, 1, 1e6, "250", "N", RESULT, "test images that a rank takes at once"),
     INTEGER("log-every", log_every, 1, 1e9, "10", "STEPS", 0, "steps a row of loss.csv"),
     TEXT("metrics", metrics, NULL, "FILE", 0, "keep where the run stands in FILE.prom, as Prometheus reads it"),
-    FLAG("check", check, OPTION_NOT_IN_FILE, "check all, print the plan, train nothing"),
     TEXT("tensorboard", tensorboard, NULL, "DIR", 0, "write event files for TensorBoard there, a folder a run"),
+    FLAG("check", check, OPTION_NOT_IN_FILE, "check all, print the plan, train nothing"),
     FLAG("quiet", quiet, 0, "only warnings and errors", .letter = 'q'),
 };
 // clang-format on
