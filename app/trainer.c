@@ -79,6 +79,7 @@ static enum status log_row(struct trainer *t, double loss) {
                               .seconds = at->seconds};
     TRY(runlog_loss(t->runlog, &row));
     metrics_loss(t->metrics, &row);
+    tensorboard_loss(t->board, &row);
   }
   at->row_loss_sum = at->row_seconds = 0;
   at->row_samples = 0;
@@ -244,6 +245,7 @@ static enum status log_epoch(struct trainer *t) {
            row.epoch, t->options->epochs, row.step, row.train_loss, row.train_accuracy, tested,
            row.images_per_s);
   metrics_epoch(t->metrics, &row);
+  tensorboard_epoch(t->board, &row);
   return t->runlog ? runlog_epoch(t->runlog, &row) : STATUS_OK;
 }
 

@@ -11,6 +11,7 @@
 #include "app/saver.h"
 #include "app/schedule.h"
 #include "app/snapshot.h"
+#include "app/tensorboard.h"
 #include "data/sampler.h"
 
 enum { TRAINER_LAG = 8 }; /* steps enqueued before the host reads the oldest one's metrics */
@@ -23,6 +24,7 @@ struct trainer {
   struct snapshot *snapshot; /* rank 0: all that a checkpoint holds; elsewhere only the parameters */
   struct runlog *runlog;     /* rank 0's; NULL on the others */
   struct metrics *metrics;   /* rank 0's; NULL: none are wanted */
+  struct tensorboard *board; /* the same */
   struct sampler sampler;
   struct schedule schedule;
   struct checkpoint_progress at; /* what is done and counted; the same on all ranks but for the times */
