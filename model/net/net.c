@@ -1,26 +1,25 @@
 /* Memory, plans of steps, and the state that checkpoints hold; see net.h. */
 #include "model/net/net_state.h"
 
-/* A step's METRIC_STOP is the sum over the ranks: stop wishes of up to 65535 ranks, and one for a save, stay
- * apart in it and are exact in a float. */
-enum { WISH_STOP = 1, WISH_SAVE = 1 << 16 };
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* A step's METRIC_STOP is the sum over the ranks: stop wishes of up to 65535 ranks, and one for a save, stay
+ * apart in it and are exact in a float. */
+enum { WISH_STOP = 1, WISH_SAVE = 1 << 16 };
 enum { BUCKET_BYTES = 8 << 20 }; /* default: two thirds of a ResNet stage's largest filter */
 
 /* ---- creation ---- */
 
-/* Cuts GRADIENTS into buckets; the last holds everything that is complete only after the whole backward pass.
- */
+/* Cuts GRADIENTS into buckets, for one rank too, which sums nothing; the last holds everything that is
+ * complete only after the whole backward pass. */
 static enum status buckets_create(struct net *net) {
   size_t least = net->options.bucket_bytes ? net->options.bucket_bytes : BUCKET_BYTES;
   const struct layout *layout = &net->layout;
   int64_t begin = 0;
-  if (net->backend->world->size == 1 || net->options.lanes > 0) return STATUS_OK;
+  if (net->options.lanes > 0) return STATUS_OK;
   net->bucket = calloc((size_t)net->graph->node_count + 1, sizeof *net->bucket);
   if (!net->bucket) return RAISE(STATUS_INPUT, "out of memory");
   for (int i = net->graph->node_count - 1; i > 0; i--) {
@@ -329,7 +328,7 @@ void net_describe(const struct net *net, char *text, size_t capacity) {
   if (net->options.lanes > 0 && used < capacity)
     snprintf(text + used, capacity - used, "; %d lane%s a rank, %.2f MB each", net->options.lanes,
              net->options.lanes == 1 ? "" : "s", (double)(net->layout.total_count + METRIC_COUNT) * 4e-6);
-  if (net->bucket_count > 0 && used < capacity)
+  if (net->bucket_count > 0 && net->backend->world->size > 1 && used < capacity)
     snprintf(text + used, capacity - used, "; all-reduce of %.2f MB in %d bucket%s",
              (double)(net->layout.total_count + METRIC_COUNT) * 4e-6, net->bucket_count,
              net->bucket_count == 1 ? "" : "s");
