@@ -26,7 +26,6 @@ struct trainer {
   struct metrics *metrics;   /* rank 0's; NULL: none are wanted */
   struct tensorboard *board; /* the same */
   struct sampler sampler;
-  struct tensorboard *board; /* the same */
   struct schedule schedule;
   struct checkpoint_progress at; /* what is done and counted; the same on all ranks but for the times */
 
