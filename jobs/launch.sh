@@ -18,6 +18,10 @@ CONVOY_LAUNCHER=${CONVOY_LAUNCHER:-srun}
 # srun does not take this from sbatch by itself.
 [ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
 
+# Slurm's PMIx by default takes a tree for barriers, and on fewer nodes than TreeWidth (50) that tree waits only for the
+# ranks of its own node: MPI starts on one node while another is not ready, and a rank may crash or hang. Its ring waits.
+export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}
+
 # launch_step WORD...: ranks by srun in the background; the words are srun's options and the program. One rank that
 # fails ends all.
 launch_step() {

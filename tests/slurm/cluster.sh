@@ -50,8 +50,9 @@ cluster_config() {
     printf '127.0.0.1 localhost %s\n' "$(hostname)"
     for ((i = 1; i <= CLUSTER_NODES; i++)); do printf '127.0.0.1 n%d\n' "$i"; done
   } > "$CLUSTER/hosts"
-  # Open MPI leaves the loopback out unless told.
-  printf 'btl_tcp_if_include = lo\noob_tcp_if_include = lo\nbtl = ^openib,ofi\npml = ob1\n' > "$CLUSTER/openmpi.conf"
+  # Open MPI leaves the loopback out unless told. Everything else as the host's file has it: Debian's turns off UCX.
+  { cat /etc/openmpi/openmpi-mca-params.conf 2> /dev/null; printf '\nbtl_tcp_if_include = lo\noob_tcp_if_include = lo\n'; } \
+    > "$CLUSTER/openmpi.conf"
   # cred_expire is also the pause before a requeued job may start again (at least 5 s); mpi/pmix makes folders in TmpFS,
   # so each node has its own.
   cat > "$CLUSTER/slurm.conf" << END
