@@ -124,6 +124,7 @@ enum status describe_end(const struct train *train, const char *ending) {
       runlog_real("seconds", t->at.seconds),
       runlog_real("test_loss", tested->samples ? tested->loss : NAN),
       runlog_real("test_accuracy", tested->samples ? (double)tested->correct / samples : NAN),
-      runlog_real("best_test_accuracy", t->at.best_accuracy >= 0 ? t->at.best_accuracy : NAN)};
+      runlog_real("best_test_accuracy", t->at.best_accuracy >= 0 ? t->at.best_accuracy : NAN),
+      runlog_real("start_seconds", train->start.seconds > 0 ? train->start.seconds : NAN)};
   return runlog_finish(train->runlog, ending, result, sizeof result / sizeof *result);
 }

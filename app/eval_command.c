@@ -13,7 +13,7 @@
 #include "model/base/log.h"
 
 struct eval_options {
-  char data[OPTION_TEXT], checkpoint[OPTION_TEXT], config[OPTION_TEXT];
+  char data[OPTION_TEXT], checkpoint[OPTION_TEXT], config[OPTION_TEXT], plan_cache[OPTION_TEXT];
   int64_t eval_batch, threads, init_timeout, comm_timeout;
   int backend, precision;
   bool quiet;
@@ -66,6 +66,11 @@ static const struct option_row rows[] = {
      .most = 4096,
      .value = "N",
      .help = "CPU threads a rank (default: its share of the cores)"},
+    {.name = "plan-cache",
+     .type = OPTION_TEXT_VALUE,
+     FIELD(plan_cache),
+     .value = "DIR|none",
+     .help = "where a GPU's timed algorithms are kept (default: ~/.cache/convoy)"},
     {.name = "init-timeout",
      .type = OPTION_INTEGER,
      FIELD(init_timeout),
@@ -150,6 +155,7 @@ static enum status start(struct session *session, const struct eval_options *opt
       .model = header->model,
       .backend = backend_choices[options->backend],
       .fuse = true,
+      .plan_cache = options->plan_cache,
       .eval_batch = options->eval_batch,
       .device = {.precision = (enum precision)options->precision,
                  .threads = (int)options->threads,

@@ -1,8 +1,11 @@
 /* Opens and closes what a command computes with; see session.h. */
 #include "app/session.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "app/plan_cache.h"
 #include "data/sampler.h"
 #include "model/zoo/zoo.h"
 
@@ -81,15 +84,44 @@ static enum status start_stream(struct session *session, const struct session_pl
   return stream_create(d, ring, &session->stream);
 }
 
-static enum status fill(struct session *session, const struct session_plan *plan) {
+static void took(const struct session_plan *plan, const char *part) {
+  if (plan->start) start_part(plan->start, part);
+}
+
+/* What the ops of this net depend on, beside the device. */
+static void shape_key(const struct session *session, const struct session_plan *plan,
+                      const struct net_options *options, char *text, size_t capacity) {
+  const struct dataset *d = session->dataset;
+  size_t used = (size_t)snprintf(text, capacity, "%.32s%s, %dx%dx%d, %d classes, batches", plan->model,
+                                 plan->fuse ? "" : " in parts", d->height, d->width, d->channels, d->classes);
+  for (int i = 0; i < 2 * NET_MAX_BATCHES && used < capacity; i++)
+    used += (size_t)snprintf(text + used, capacity - used, " %" PRId64,
+                             i < NET_MAX_BATCHES ? options->train_batch[i]
+                                                 : options->eval_batch[i - NET_MAX_BATCHES]);
+}
+
+/* The net; its ops' algorithms are the same on all ranks where their shapes are. */
+static enum status make_net(struct session *session, const struct session_plan *plan) {
   struct net_options options = plan->net;
+  struct plan_cache cache;
+  char key[BACKEND_KIND];
   add_evaluation(session, &options);
-  TRY(net_create(session->backend, session->graph, &options, &session->net));
+  shape_key(session, plan, &options, key, sizeof key);
+  TRY(plan_cache_begin(&cache, plan->plan_cache, key, session->backend));
+  enum status status = net_create(session->backend, session->graph, &options, &session->net);
+  TRY(plan_cache_tell(&cache, session->backend));
+  TRY(plan_cache_end(&cache, session->backend));
+  took(plan, cache.known ? "plans (kept)" : "plans");
+  return status == STATUS_OK ? status : error_trace(status, __func__);
+}
+
+/* Data and its normalisation. */
+static enum status fill(struct session *session, const struct session_plan *plan) {
   for (int c = 0; c < 4; c++) {
     session->train.mean[c] = session->test.mean[c] = plan->mean[c];
     session->train.std[c] = session->test.std[c] = plan->std[c];
   }
-  if (options.train_batch[0] > 0) {
+  if (plan->net.train_batch[0] > 0) {
     if (session->dataset->streamed)
       TRY(start_stream(session, plan));
     else
@@ -105,7 +137,12 @@ enum status session_start(struct session *session, const struct session_plan *pl
   const struct backend_table *table;
   TRY(world_agree(world, backend_find(plan->backend, &table)));
   TRY(world_agree(world, table->open(world, &plan->device, &session->backend)));
-  return world_agree(world, fill(session, plan));
+  if (plan->start) start_part_within(plan->start, "communicator", session->backend->comm_seconds);
+  took(plan, "device");
+  TRY(world_agree(world, make_net(session, plan)));
+  TRY(world_agree(world, fill(session, plan)));
+  took(plan, "upload");
+  return STATUS_OK;
 }
 
 static void release(struct session *session, struct net_data *data) {

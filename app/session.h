@@ -2,6 +2,7 @@
 #ifndef CONVOY_APP_SESSION_H
 #define CONVOY_APP_SESSION_H
 
+#include "app/start.h"
 #include "data/dataset.h"
 #include "data/stream.h"
 #include "model/net/net.h"
@@ -26,6 +27,8 @@ struct session_plan {
   float mean[4], std[4];
   int64_t eval_batch;
   int64_t window_rows, held_rows; /* as stream_ring_plan takes them; only for a streamed data set */
+  const char *plan_cache;         /* as plan_cache_path takes it */
+  struct start *start;            /* session_start adds its parts; NULL: nobody asks */
 };
 
 /* Opens the data set. Collective, as all functions here. */

@@ -154,6 +154,8 @@ static enum status make_plan(struct train *train) {
   train->plan.model = o->model;
   train->plan.backend = backend_choices[o->backend];
   train->plan.fuse = o->fuse == 1;
+  train->plan.plan_cache = o->plan_cache;
+  train->plan.start = &train->start;
   train->plan.eval_batch = o->eval_batch;
   train->plan.device = (struct backend_options){.precision = (enum precision)o->precision,
                                                 .deterministic = o->deterministic,
@@ -179,7 +181,12 @@ static enum status prepare(struct train *train) {
   TRY(world_agree(world, check_ranks(train)));
   TRY(world_agree(world, world->rank == 0 ? check_folders(o) : STATUS_OK));
   int64_t limit = o->memory_limit > 0 ? (int64_t)(o->memory_limit * 0x1p20) : -1;
-  TRY(session_open_limited(world, o->data, DATASET_TRAIN, limit, &train->session));
+  struct backend_warming warming;
+  backend_warm_begin(backend_choices[o->backend], world, &warming);
+  enum status opened = session_open_limited(world, o->data, DATASET_TRAIN, limit, &train->session);
+  backend_warm_end(&warming);
+  TRY(opened);
+  start_part(&train->start, "data");
   TRY(check_signals(train));
   TRY(world_agree(world, make_plan(train)));
   TRY(session_start(&train->session, &train->plan));
@@ -271,6 +278,7 @@ static enum status start_trainer(struct train *train) {
   t->record = &train->record;
   t->snapshot = &train->snapshot;
   t->runlog = train->runlog;
+  t->start = &train->start;
   t->at.complete = false;
   t->at.seed = (uint64_t)train->options.seed;
   return trainer_create(t);
@@ -330,6 +338,7 @@ static enum status end_run(struct train *train, enum status status) {
 
 enum status train_command(int argc, char **argv, const struct world *world) {
   struct train train = {.world = world};
+  start_begin(&train.start, "mpi");
   enum status status = train_options_parse(argc, argv, &train.options);
   const struct train_options *o = &train.options;
   TRY(world_agree(world, status));

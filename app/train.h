@@ -14,6 +14,7 @@ struct train {
   struct watchdog *watchdog; /* NULL: one rank */
   struct session session;
   struct session_plan plan;
+  struct start start;
   double rate_factor; /* of --lr, by --scale-lr */
   struct record record;
   struct snapshot snapshot;      /* elsewhere than on rank 0 only the parameters */

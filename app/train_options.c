@@ -84,6 +84,7 @@ static const struct option_row rows[] = {
     INTEGER("init-timeout", init_timeout, 1, 86400, "180", "SECONDS", 0, "for the ranks to find each other"),
     INTEGER("comm-timeout", comm_timeout, 1, 86400, "120", "SECONDS", 0, "a rank that is silent for so long ends the job"),
     INTEGER("lanes", lanes, 0, 65536, "0", "N", RESULT, "cut steps in N parts: the same bits on 1, 2, 4, … N ranks; one CPU thread"),
+    TEXT("plan-cache", plan_cache, NULL, "DIR|none", 0, "where a GPU's timed algorithms are kept (default: ~/.cache/convoy)"),
 
     FLAG("resume", resume, 0, "continue from the newest checkpoint; none yet: start", .heading = "the run's files"),
     FLAG("overwrite", overwrite, 0, "remove a former run's files in --out"),

@@ -35,6 +35,7 @@ struct train_options {
       lanes, comm_timeout;
   double checkpoint_minutes;
   bool resume, overwrite, deterministic, check, quiet;
+  char plan_cache[OPTION_TEXT]; /* "": the user's cache folder */
 };
 
 extern const struct option_table train_table;

@@ -145,6 +145,20 @@ static enum status settle_all(struct trainer *t) {
   return STATUS_OK;
 }
 
+/* Waits for the run's first step and says what the start took. Its early look at the metrics changes nothing.
+ */
+static enum status tell_start(struct trainer *t, uint64_t ticket) {
+  struct net_metrics metrics;
+  char text[512];
+  start_part(t->start, "capture");
+  TRY(net_metrics(t->session->net, ticket, &metrics));
+  start_part(t->start, "step");
+  start_end(t->start);
+  start_text(t->start, text, sizeof text);
+  log_info("start: %s", text);
+  return STATUS_OK;
+}
+
 /* ---- an epoch ---- */
 
 /* Plans the epoch's steps from `first` on. */
@@ -183,6 +197,7 @@ static enum status enqueue(struct trainer *t, int64_t position) {
   if (t->session->stream) TRY(stream_wait(t->session->stream, rows_end(t, position)));
   world_set_step(world, t->enqueued + 1);
   TRY(net_train_step(t->session->net, &t->session->train, count, &t->ticket[slot]));
+  if (t->start->seconds == 0) TRY(tell_start(t, t->ticket[slot]));
   t->spent[slot] = lap(t);
   t->enqueued++;
   if (t->enqueued - t->at.step > TRAINER_LAG) TRY(settle_one(t));
@@ -290,6 +305,7 @@ static enum status stop(struct trainer *t) {
 }
 
 enum status trainer_run(struct trainer *t) {
+  start_part(t->start, "state");
   while (t->at.step < t->last_step || t->at.position == t->epoch_steps) {
     if (t->at.position < t->epoch_steps) TRY(train_epoch(t));
     if (t->not_finite) return fail_not_finite(t);

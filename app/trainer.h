@@ -22,6 +22,7 @@ struct trainer {
   struct session *session;
   const struct record *record;
   struct snapshot *snapshot; /* rank 0: all that a checkpoint holds; elsewhere only the parameters */
+  struct start *start;
   struct runlog *runlog;     /* rank 0's; NULL on the others */
   struct metrics *metrics;   /* rank 0's; NULL: none are wanted */
   struct tensorboard *board; /* the same */

@@ -39,6 +39,20 @@ enum status backend_find(const char *name, const struct backend_table **table) {
                name, BUILT_IN, strcmp(name, "cpu") == 0 ? "CPU" : "CUDA");
 }
 
+void backend_warm_begin(const char *name, const struct world *world, struct backend_warming *warming) {
+  *warming = (struct backend_warming){.local_rank = world->local_rank};
+#ifdef CONVOY_CUDA
+  if (strcmp(name, "cpu") != 0) cuda_warm_begin(warming);
+#else
+  (void)name;
+#endif
+}
+
+void backend_warm_end(struct backend_warming *warming) {
+  if (warming->runs) pthread_join(warming->thread, NULL);
+  warming->runs = false;
+}
+
 const char *precision_name(enum precision precision) {
   static const char *const names[] = {
       [PRECISION_FP32] = "fp32", [PRECISION_TF32] = "tf32", [PRECISION_BF16] = "bf16"};

@@ -9,6 +9,7 @@
 #ifndef CONVOY_MODEL_BACKEND_BACKEND_H
 #define CONVOY_MODEL_BACKEND_BACKEND_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,6 +20,8 @@
 #include "model/ops/op.h"
 
 enum precision { PRECISION_FP32, PRECISION_TF32, PRECISION_BF16 };
+
+enum { BACKEND_KIND = 256 };
 
 struct backend_options {
   enum precision precision;
@@ -35,6 +38,8 @@ struct backend {
   const struct world *world;  /* borrowed; outlives the backend */
   struct op_context *context; /* what its ops get; owned by the backend */
   char description[128]; /* e.g. "cuda: NVIDIA H200, sm_90, 0000:1b:00.0" or "cpu: oneDNN 2.6.0, 1 thread" */
+  char kind[BACKEND_KIND]; /* device and versions that a choice by timing holds for; "": nothing is timed */
+  double comm_seconds;     /* of open: the communicator's part */
 };
 
 /* One step as the host plans it. */
@@ -156,6 +161,13 @@ struct backend_table {
   enum status (*add)(struct backend *backend, float *data, const float *other, int64_t count);
   enum status (*exchange_add)(struct backend *backend, float *data, float *other, int64_t count, int peer);
 
+  /* The algorithms that ops' create chose by timing, as bytes that mean something only to a backend of the
+   * same kind. get: all, or those that no put brought (`fresh`); *bytes is the caller's to free, NULL if
+   * there are none. put: for the creates that follow; what is there already stays. Bytes that were damaged:
+   * STATUS_INPUT, and those before the damage may be taken. */
+  enum status (*choices_get)(struct backend *backend, bool fresh, void **bytes, size_t *count);
+  enum status (*choices_put)(struct backend *backend, const void *bytes, size_t count);
+
   struct op_table ops[OP_COUNT];
 };
 
@@ -165,6 +177,16 @@ extern const struct backend_table backend_cuda; /* built with WITH_CUDA */
 /* The table for a name: "cpu", "cuda", or "auto": cuda if it is built in and a device is visible, else cpu.
  * STATUS_INPUT if it is not built in. */
 enum status backend_find(const char *name, const struct backend_table **table);
+
+/* A device that comes up beside what the caller does next; `warming` stays where it is until the end. No
+ * error: open tells what is wrong. */
+struct backend_warming {
+  pthread_t thread;
+  bool runs;
+  int local_rank;
+};
+void backend_warm_begin(const char *name, const struct world *world, struct backend_warming *warming);
+void backend_warm_end(struct backend_warming *warming); /* waits for it */
 
 const char *precision_name(enum precision precision);
 

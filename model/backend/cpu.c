@@ -70,7 +70,9 @@ static enum status cpu_open(const struct world *world, const struct backend_opti
   omp_set_dynamic(0);
 #endif
   TRY_OUT(open_dnnl(context));
+  double before = clock_seconds();
   TRY_OUT(comm_cpu_open(world, &cpu->comm));
+  cpu->base.comm_seconds = clock_seconds() - before;
   snprintf(cpu->base.description, sizeof cpu->base.description, "cpu: oneDNN %d.%d.%d, %d thread%s",
            version->major, version->minor, version->patch, context->threads,
            context->threads == 1 ? "" : "s");
@@ -182,6 +184,19 @@ static enum status cpu_broadcast(struct backend *backend, void *data, size_t byt
   return STATUS_OK;
 }
 
+/* oneDNN chooses without timing. */
+static enum status cpu_choices_get(struct backend *backend, bool fresh, void **bytes, size_t *count) {
+  (void)backend, (void)fresh;
+  *bytes = NULL;
+  *count = 0;
+  return STATUS_OK;
+}
+
+static enum status cpu_choices_put(struct backend *backend, const void *bytes, size_t count) {
+  (void)backend, (void)bytes, (void)count;
+  return STATUS_OK;
+}
+
 const struct backend_table backend_cpu = {
     .name = "cpu",
     .open = cpu_open,
@@ -211,6 +226,8 @@ const struct backend_table backend_cpu = {
     .broadcast = cpu_broadcast,
     .add = cpu_add,
     .exchange_add = cpu_exchange_add,
+    .choices_get = cpu_choices_get,
+    .choices_put = cpu_choices_put,
     .ops =
         {
 #define OP(NAME, name)                                                                                       \

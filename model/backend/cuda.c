@@ -1,10 +1,12 @@
 /* The CUDA backend: cuDNN, cuBLASLt and own kernels on one stream, NCCL on a second. This file opens it and
  * moves memory; its table is at the end. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/backend/cuda_backend.h"
 #include "model/backend/kernels.h"
+#include "model/base/clock.h"
 #include "model/ops/cudnn_plan_cuda.h"
 #include "model/ops/kernels.h"
 #include "model/ops/table_cuda.h"
@@ -17,6 +19,7 @@ static void cuda_close(struct backend *backend) {
   struct cuda_context *context = &cuda->context;
   cuda_comm_close(cuda);
   cudnn_plans_destroy(context);
+  choices_destroy(&context->choices);
   cuda_scratch_release(context);
   for (int i = 0; i < CUDA_RUNS; i++)
     if (cuda->run_done[i]) cudaEventDestroy(cuda->run_done[i]);
@@ -49,6 +52,23 @@ static enum status open_libraries(struct cuda_backend *cuda) {
   return STATUS_OK;
 }
 
+/* Adds to the device's kind what else a choice by timing depends on. A deterministic backend times nothing.
+ */
+static enum status complete_kind(struct cuda_backend *cuda) {
+  const struct op_context *op = &cuda->context.op;
+  char *kind = cuda->base.kind;
+  int driver, runtime;
+  size_t used = strlen(kind);
+  TRY_CUDA(cudaDriverGetVersion(&driver));
+  TRY_CUDA(cudaRuntimeGetVersion(&runtime));
+  snprintf(kind + used, BACKEND_KIND - used,
+           ", driver %d, CUDA %d, cuDNN %zu, cuBLASLt %zu, %s%s, workspace %zu", driver, runtime,
+           cudnnGetVersion(), cublasLtGetVersion(), dtype_name(op->compute), op->tf32 ? " by tf32" : "",
+           op->workspace_limit);
+  if (op->deterministic) kind[0] = '\0';
+  return STATUS_OK;
+}
+
 static enum status cuda_open(const struct world *world, const struct backend_options *options,
                              struct backend **backend) {
   enum status status = STATUS_OK;
@@ -68,10 +88,12 @@ static enum status cuda_open(const struct world *world, const struct backend_opt
       .tf32 = options->precision == PRECISION_TF32,
       .deterministic = options->deterministic,
       .workspace_limit = options->workspace_limit ? options->workspace_limit : workspace_default};
-  TRY_OUT(cuda_open_device(world, options->precision, &cuda->context, cuda->base.description,
-                           sizeof cuda->base.description));
+  TRY_OUT(cuda_open_device(options->precision, cuda));
   TRY_OUT(world_agree(world, open_libraries(cuda)));
+  TRY_OUT(world_agree(world, complete_kind(cuda)));
+  double before = clock_seconds();
   TRY_OUT(cuda_comm_open(cuda, options));
+  cuda->base.comm_seconds = clock_seconds() - before;
   *backend = &cuda->base;
 out:
   if (status != STATUS_OK) cuda_close(&cuda->base);
@@ -184,6 +206,14 @@ static void cuda_release_resident(struct backend *backend, const void *memory) {
   cuda_release(backend, same.out);
 }
 
+static enum status cuda_choices_get(struct backend *backend, bool fresh, void **bytes, size_t *count) {
+  return choices_write(&cuda_backend_of(backend)->context.choices, fresh, bytes, count);
+}
+
+static enum status cuda_choices_put(struct backend *backend, const void *bytes, size_t count) {
+  return choices_read(&cuda_backend_of(backend)->context.choices, bytes, count);
+}
+
 static enum status cuda_step_begin(struct backend *backend, struct step_control *control,
                                    const struct step_row *rows, const int32_t *stop, float *metrics) {
   TRY_CUDA(kernel_step_begin(cuda_backend_of(backend)->context.stream, control, rows, stop, metrics));
@@ -252,6 +282,8 @@ const struct backend_table backend_cuda = {
     .broadcast = cuda_broadcast,
     .add = cuda_add,
     .exchange_add = cuda_exchange_add,
+    .choices_get = cuda_choices_get,
+    .choices_put = cuda_choices_put,
     .ops =
         {
 #define OP(NAME, name)                                                                                       \

@@ -33,10 +33,9 @@ static inline struct cuda_backend *cuda_backend_of(struct backend *backend) {
   return (struct cuda_backend *)backend;
 }
 
-/* Chooses and opens this rank's device and fills description[capacity]. Collective; the same status on all
- * ranks. */
-enum status cuda_open_device(const struct world *world, enum precision precision,
-                             struct cuda_context *context, char *description, size_t capacity);
+/* Chooses and opens this rank's device; fills base.description and, with the device's part, base.kind.
+ * Collective; the same status on all ranks. */
+enum status cuda_open_device(enum precision precision, struct cuda_backend *cuda);
 
 /* Waits for the event and all before it, watching the communicator. */
 enum status cuda_wait_event(struct cuda_backend *cuda, cudaEvent_t event);

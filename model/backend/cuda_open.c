@@ -92,9 +92,9 @@ static enum status check_device(const struct world *world, enum precision precis
   return STATUS_OK;
 }
 
-static enum status open_device(const struct world *world, enum precision precision,
-                               struct cuda_context *context, char *description, size_t capacity,
-                               struct claim *claim) {
+static enum status open_device(enum precision precision, struct cuda_backend *cuda, struct claim *claim) {
+  const struct world *world = cuda->base.world;
+  struct cuda_context *context = &cuda->context;
   struct cudaDeviceProp properties;
   TRY(choose_device(world, &context->device));
   cudaError_t error = cudaSetDevice(context->device);
@@ -108,17 +108,19 @@ static enum status open_device(const struct world *world, enum precision precisi
   TRY_CUDA(cudaDeviceGetPCIBusId(claim->pci, PCI_TEXT, context->device));
   TRY(check_device(world, precision, &properties));
   context->multiprocessors = properties.multiProcessorCount;
-  snprintf(description, capacity, "cuda: %.64s, sm_%d%d, %s", properties.name, properties.major,
-           properties.minor, claim->pci);
+  snprintf(cuda->base.description, sizeof cuda->base.description, "cuda: %.64s, sm_%d%d, %s", properties.name,
+           properties.major, properties.minor, claim->pci);
+  snprintf(cuda->base.kind, sizeof cuda->base.kind, "%.64s, sm_%d%d", properties.name, properties.major,
+           properties.minor);
   return STATUS_OK;
 }
 
-enum status cuda_open_device(const struct world *world, enum precision precision,
-                             struct cuda_context *context, char *description, size_t capacity) {
+enum status cuda_open_device(enum precision precision, struct cuda_backend *cuda) {
+  const struct world *world = cuda->base.world;
   struct claim claim;
   memset(&claim, 0, sizeof claim);
   snprintf(claim.host, sizeof claim.host, "%s", world->host);
-  TRY(world_agree(world, open_device(world, precision, context, description, capacity, &claim)));
+  TRY(world_agree(world, open_device(precision, cuda, &claim)));
   TRY(world_agree(world, check_claims(world, &claim)));
   return STATUS_OK;
 }

@@ -12,4 +12,8 @@ bool cuda_device_visible(void);
  * was compiled with. Works without a device. */
 bool cuda_versions(char *text, size_t capacity);
 
+struct backend_warming;
+/* Starts the thread of backend_warm_begin. */
+void cuda_warm_begin(struct backend_warming *warming);
+
 #endif

@@ -152,6 +152,57 @@ static enum status choose(struct cuda_context *context, const struct blas_proble
   return STATUS_OK;
 }
 
+/* ---- choices of earlier starts ---- */
+
+/* An algorithm is plain data, valid for one version of cuBLASLt on one kind of device. */
+struct remembered {
+  uint64_t workspace;
+  cublasLtMatmulAlgo_t algorithm;
+};
+
+/* A problem without the gaps that a struct of several types has. */
+struct problem_key {
+  int64_t number[7];
+};
+
+static struct problem_key key_of(const struct blas_problem *p) {
+  return (struct problem_key){{p->dtype, p->result, p->m, p->n, p->k, p->a_transposed, p->b_transposed}};
+}
+
+static struct choice_key choice_key(const struct problem_key *key) {
+  return (struct choice_key){.kind = CUDA_CHOICE_PRODUCT, .data = key, .bytes = sizeof *key};
+}
+
+/* Takes the algorithm of an earlier start; false: there is none, or it does not run here. */
+static bool recall(struct cuda_context *context, const struct problem_key *key,
+                   struct blas_product *product) {
+  struct remembered value;
+  cublasLtMatmulHeuristicResult_t result;
+  size_t bytes;
+  const void *known = choices_find(&context->choices, choice_key(key), &bytes);
+  if (!known || context->op.deterministic || bytes != sizeof value) return false;
+  memcpy(&value, known, sizeof value);
+  memset(&result, 0, sizeof result);
+  if (cublasLtMatmulAlgoCheck(context->blas, product->operation, product->b, product->a, product->c,
+                              product->c, &value.algorithm, &result) != CUBLAS_STATUS_SUCCESS ||
+      result.workspaceSize > context->op.workspace_limit || result.workspaceSize > value.workspace)
+    return false;
+  product->algorithm = value.algorithm;
+  product->workspace = (size_t)value.workspace;
+  return true;
+}
+
+static enum status remember(struct cuda_context *context, const struct problem_key *key,
+                            const struct blas_product *product) {
+  struct remembered value;
+  size_t bytes;
+  if (context->op.deterministic || choices_find(&context->choices, choice_key(key), &bytes)) return STATUS_OK;
+  memset(&value, 0, sizeof value);
+  value.workspace = product->workspace;
+  value.algorithm = product->algorithm;
+  return choices_add(&context->choices, choice_key(key), &value, sizeof value, NULL, 0);
+}
+
 enum status blas_product_create(struct cuda_context *context, const struct blas_problem *problem,
                                 struct blas_product **product, size_t *workspace) {
   cublasLtMatmulHeuristicResult_t result[PROPOSED];
@@ -161,8 +212,12 @@ enum status blas_product_create(struct cuda_context *context, const struct blas_
   if (!made) return RAISE(STATUS_INPUT, "out of memory");
   memset(result, 0, sizeof result);
   TRY_OUT(describe(context, problem, made));
-  TRY_OUT(propose(context, problem, made, result, &count));
-  TRY_OUT(choose(context, problem, made, result, count));
+  struct problem_key key = key_of(problem);
+  if (!recall(context, &key, made)) {
+    TRY_OUT(propose(context, problem, made, result, &count));
+    TRY_OUT(choose(context, problem, made, result, count));
+    TRY_OUT(remember(context, &key, made));
+  }
   *product = made;
   *workspace = made->workspace;
 out:

@@ -2,6 +2,7 @@
 #include "model/ops/cudnn_graph_cuda.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 
 enum { ID_X = 'x', ID_W = 'w', ID_Y = 'y', ALIGNMENT = 16 };
 
@@ -190,6 +191,43 @@ cudnnBackendDescriptor_t cudnn_graph_plan(cudnnHandle_t handle, cudnnBackendDesc
   CHECK(cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan));
   CHECK(set(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle));
   CHECK(set_descriptor(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config));
+  CHECK(cudnnBackendFinalize(plan));
+  CHECK(cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &got,
+                                 workspace));
+out:
+  if (error != CUDNN_STATUS_SUCCESS) {
+    cudnn_graph_destroy(plan);
+    plan = NULL;
+  }
+  return plan;
+}
+
+void cudnn_graph_plan_text(cudnnBackendDescriptor_t plan, char **text, size_t *count) {
+  int64_t length = 0, got = 0;
+  cudnnStatus_t error;
+  char *made = NULL;
+  *text = NULL;
+  CHECK(cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0,
+                                 &length, NULL));
+  made = length > 0 ? malloc((size_t)length) : NULL;
+  if (!made) return;
+  CHECK(cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, length,
+                                 &got, made));
+  *count = (size_t)(got < length ? got : length);
+  *text = made;
+  made = NULL;
+out:
+  free(made);
+}
+
+cudnnBackendDescriptor_t cudnn_graph_plan_of_text(cudnnHandle_t handle, const char *text, size_t count,
+                                                  int64_t *workspace) {
+  cudnnBackendDescriptor_t plan = NULL;
+  cudnnStatus_t error;
+  int64_t got = 0;
+  CHECK(cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan));
+  CHECK(set(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle));
+  CHECK(set(plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)count, text));
   CHECK(cudnnBackendFinalize(plan));
   CHECK(cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &got,
                                  workspace));

@@ -25,6 +25,13 @@ int cudnn_graph_notes(cudnnBackendDescriptor_t config,
 cudnnBackendDescriptor_t cudnn_graph_plan(cudnnHandle_t handle, cudnnBackendDescriptor_t config,
                                           int64_t *workspace);
 
+/* A plan as text that makes an equal plan again, with the same cuDNN on the same kind of device. *text is the
+ * caller's. NULL: cuDNN has no text for this plan. */
+void cudnn_graph_plan_text(cudnnBackendDescriptor_t plan, char **text, size_t *count);
+/* NULL if cuDNN refuses the text. */
+cudnnBackendDescriptor_t cudnn_graph_plan_of_text(cudnnHandle_t handle, const char *text, size_t count,
+                                                  int64_t *workspace);
+
 cudnnStatus_t cudnn_graph_execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, void *x, void *w,
                                   void *y, void *workspace);
 

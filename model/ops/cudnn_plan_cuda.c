@@ -17,6 +17,7 @@ struct cudnn_plan {
   cudnnBackendDescriptor_t plan; /* NULL: there is none */
   size_t workspace;
   float milliseconds;
+  bool kept; /* from an earlier start */
   struct cudnn_plan *next;
 };
 
@@ -196,6 +197,65 @@ out:
   return status;
 }
 
+/* ---- choices of earlier starts ---- */
+
+/* How a choice begins; the plan's text follows. */
+struct remembered {
+  uint64_t found; /* 0: cuDNN has no plan for this problem, and there is no text */
+  double milliseconds;
+};
+
+static struct choice_key key_of(const struct conv_problem *problem) {
+  return (struct choice_key){.kind = CUDA_CHOICE_PLAN, .data = problem, .bytes = sizeof *problem};
+}
+
+/* Takes the plan of an earlier start; false: there is none, or it is of no use. */
+static bool recall(struct cuda_context *context, struct cudnn_plan *found) {
+  struct remembered head;
+  size_t bytes;
+  int64_t workspace = 0;
+  const char *value = choices_find(&context->choices, key_of(&found->problem), &bytes);
+  if (!value || context->op.deterministic || bytes < sizeof head) return false;
+  memcpy(&head, value, sizeof head);
+  if (head.found) {
+    found->plan =
+        cudnn_graph_plan_of_text(context->cudnn, value + sizeof head, bytes - sizeof head, &workspace);
+    if (found->plan && (uint64_t)workspace > context->op.workspace_limit) {
+      cudnn_graph_destroy(found->plan);
+      found->plan = NULL;
+    }
+    if (!found->plan) return false;
+  }
+  found->workspace = (size_t)workspace;
+  found->milliseconds = (float)head.milliseconds;
+  found->kept = true;
+  return true;
+}
+
+/* Keeps what was chosen. A plan that has no text is chosen again at each start. */
+static enum status remember(struct cuda_context *context, const struct cudnn_plan *found) {
+  struct remembered head = {.found = found->plan != NULL, .milliseconds = (double)found->milliseconds};
+  char *text = NULL;
+  size_t bytes = 0;
+  if (context->op.deterministic || choices_find(&context->choices, key_of(&found->problem), &bytes))
+    return STATUS_OK;
+  bytes = 0;
+  if (found->plan) cudnn_graph_plan_text(found->plan, &text, &bytes);
+  if (found->plan && !text) return STATUS_OK;
+  enum status status =
+      choices_add(&context->choices, key_of(&found->problem), &head, sizeof head, text, bytes);
+  free(text);
+  return status;
+}
+
+static enum status find(struct cuda_context *context, struct cudnn_plan *found) {
+  if (recall(context, found)) return STATUS_OK;
+  TRY(choose(context, found));
+  enum status status = remember(context, found);
+  if (status != STATUS_OK) cudnn_graph_destroy(found->plan);
+  return status;
+}
+
 enum status cudnn_plan_find(struct cuda_context *context, const struct conv_problem *problem,
                             const struct cudnn_plan **plan) {
   struct cudnn_plan *found = context->plans;
@@ -204,7 +264,7 @@ enum status cudnn_plan_find(struct cuda_context *context, const struct conv_prob
     found = calloc(1, sizeof *found);
     if (!found) return RAISE(STATUS_INPUT, "out of memory");
     found->problem = *problem;
-    enum status status = choose(context, found);
+    enum status status = find(context, found);
     if (status != STATUS_OK) {
       free(found);
       return error_trace(status, __func__);
@@ -230,6 +290,10 @@ size_t cudnn_plan_workspace(const struct cudnn_plan *plan) {
 
 float cudnn_plan_milliseconds(const struct cudnn_plan *plan) {
   return plan->milliseconds;
+}
+
+bool cudnn_plan_kept(const struct cudnn_plan *plan) {
+  return plan->kept;
 }
 
 enum status cudnn_plan_run(struct cuda_context *context, const struct cudnn_plan *plan, void *x, void *w,

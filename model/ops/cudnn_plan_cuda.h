@@ -41,6 +41,9 @@ enum status cudnn_plan_find(struct cuda_context *context, const struct conv_prob
 size_t cudnn_plan_workspace(const struct cudnn_plan *plan);   /* bytes */
 float cudnn_plan_milliseconds(const struct cudnn_plan *plan); /* as timed; 0 if it was not */
 
+/* It comes from an earlier start's choices. */
+bool cudnn_plan_kept(const struct cudnn_plan *plan);
+
 /* Enqueues it; x, w and y are all aligned to 16 bytes. The one that the kind makes is written. */
 enum status cudnn_plan_run(struct cuda_context *context, const struct cudnn_plan *plan, void *x, void *w,
                            void *y, void *workspace);

@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
 
+#include "model/ops/choices.h"
 #include "model/ops/op.h"
 
 struct cudnn_plan;
@@ -23,6 +24,7 @@ struct cuda_context {
   cublasLtHandle_t blas;
   uint32_t *tickets; /* device, CUDA_TICKETS counters, zero between kernels: "which block is the last one?" */
   struct cudnn_plan *plans; /* plans found so far, see cudnn_plan_cuda.h */
+  struct choices choices;   /* made by timing, here or in an earlier start; none if op.deterministic */
   void *scratch;            /* device memory for tuning, see cuda_scratch */
   size_t scratch_bytes;
   cudaEvent_t start, stop; /* for timing at create */
@@ -67,6 +69,9 @@ void cuda_scratch_release(struct cuda_context *context);
  * *milliseconds is negative if the work was refused by its library; that is no error. */
 enum status cuda_time(struct cuda_context *context, bool (*work)(void *), void *argument, float limit,
                       float *milliseconds);
+
+/* Kinds of keys in choices. */
+enum cuda_choice { CUDA_CHOICE_PLAN, CUDA_CHOICE_ADDS, CUDA_CHOICE_PRODUCT };
 
 /* Bytes rounded up so that what follows in a workspace is aligned. */
 static inline size_t cuda_align(size_t bytes) {

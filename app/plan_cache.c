@@ -1,0 +1,268 @@
+/* The file of choices and what the ranks tell each other; see plan_cache.h.
+ *
+ * The file: one line "convoy-plans-1 DIGEST BYTES" (XXH64 of all that follows the line, in hexadecimal), one
+ * line with the key, then the bytes. */
+#include "app/plan_cache.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "model/base/log.h"
+
+enum { LARGEST = 64 << 20, LINE = 64 };
+
+static const char format[] = "convoy-plans-1";
+
+/* ---- the file ---- */
+
+bool plan_cache_path(const char *option, const char *key, char path[PLAN_CACHE_PATH]) {
+  const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  uint64_t name = XXH64(key, strlen(key), 0);
+  int length = 0;
+  if (strcmp(option, "none") == 0) return false;
+  if (option[0])
+    length = snprintf(path, PLAN_CACHE_PATH, "%s/%016" PRIx64 ".plans", option, name);
+  else if (cache && cache[0] == '/')
+    length = snprintf(path, PLAN_CACHE_PATH, "%s/convoy/%016" PRIx64 ".plans", cache, name);
+  else if (home && home[0] == '/')
+    length = snprintf(path, PLAN_CACHE_PATH, "%s/.cache/convoy/%016" PRIx64 ".plans", home, name);
+  return length > 0 && length < PLAN_CACHE_PATH;
+}
+
+/* The whole file with a zero behind it, NULL with errno. */
+static char *read_file(const char *path, size_t *count) {
+  struct stat facts;
+  char *text = NULL;
+  int fault = 0, file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return NULL;
+  if (fstat(file, &facts) != 0)
+    fault = errno;
+  else if (!S_ISREG(facts.st_mode) || facts.st_size > LARGEST)
+    fault = EINVAL;
+  else if (!(text = malloc((size_t)facts.st_size + 1)))
+    fault = ENOMEM;
+  *count = 0;
+  while (!fault && *count < (size_t)facts.st_size) {
+    ssize_t got = read(file, text + *count, (size_t)facts.st_size - *count);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fault = errno;
+    if (got <= 0) break;
+    *count += (size_t)got;
+  }
+  close(file);
+  if (fault) {
+    free(text);
+    errno = fault;
+    return NULL;
+  }
+  text[*count] = '\0';
+  return text;
+}
+
+/* Where the bytes begin in a file's text, NULL with a reason. */
+static const char *check(const char *text, size_t count, const char *key, const char **why) {
+  uint64_t digest;
+  size_t bytes, name = sizeof format - 1, length = strlen(key);
+  int line = 0;
+  *why = "it is no file of plans of this version";
+  if (strncmp(text, format, name) != 0 ||
+      sscanf(text + name, " %16" SCNx64 " %zu%n", &digest, &bytes, &line) != 2 ||
+      text[name + (size_t)line] != '\n')
+    return NULL;
+  const char *rest = text + name + line + 1;
+  size_t left = count - (size_t)(rest - text);
+  *why = "it is damaged";
+  if (XXH64(rest, left, 0) != digest) return NULL;
+  *why = "it was written for something else";
+  if (left < length + 1 || memcmp(rest, key, length) != 0 || rest[length] != '\n') return NULL;
+  *why = "its length is wrong";
+  return left - length - 1 == bytes ? rest + length + 1 : NULL;
+}
+
+void plan_cache_read(const char *path, const char *key, void **bytes, size_t *count) {
+  const char *why = NULL, *begin = NULL;
+  size_t length = 0;
+  char *text = read_file(path, &length);
+  *bytes = NULL;
+  *count = 0;
+  if (!text && (errno == ENOENT || errno == ENOTDIR)) return;
+  if (text)
+    begin = check(text, length, key, &why);
+  else
+    why = strerror(errno);
+  size_t rest = begin ? length - (size_t)(begin - text) : 0;
+  if (begin) *bytes = malloc(rest + 1);
+  if (*bytes) {
+    memcpy(*bytes, begin, rest);
+    *count = rest;
+  } else {
+    log_warning("%s is not used: %s; algorithms are timed anew", path, begin ? "out of memory" : why);
+  }
+  free(text);
+}
+
+/* Makes the folder that `path` lies in, and the one above. */
+static void make_folder(const char *path) {
+  char folder[PLAN_CACHE_PATH];
+  snprintf(folder, sizeof folder, "%s", path);
+  for (int up = 0; up < 2; up++) {
+    char *slash = strrchr(folder, '/');
+    if (!slash || slash == folder) return;
+    *slash = '\0';
+    if (mkdir(folder, 0700) == 0) {
+      if (up == 0) return;
+      make_folder(path);
+      return;
+    }
+    if (errno != ENOENT) return; /* opening the file will tell */
+  }
+}
+
+static bool write_all(int file, const void *data, size_t bytes) {
+  const char *at = data;
+  while (bytes > 0) {
+    ssize_t done = write(file, at, bytes);
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) return false;
+    at += done;
+    bytes -= (size_t)done;
+  }
+  return true;
+}
+
+/* 0, or errno. */
+static int write_file(const char *path, const char *key, const void *bytes, size_t count) {
+  char temporary[PLAN_CACHE_PATH + 8], line[LINE];
+  XXH64_state_t *state = XXH64_createState();
+  if (!state) return ENOMEM;
+  XXH64_reset(state, 0);
+  XXH64_update(state, key, strlen(key));
+  XXH64_update(state, "\n", 1);
+  XXH64_update(state, bytes, count);
+  snprintf(line, sizeof line, "%s %016" PRIx64 " %zu\n", format, XXH64_digest(state), count);
+  XXH64_freeState(state);
+  snprintf(temporary, sizeof temporary, "%s.XXXXXX", path); /* several hosts may write the same file */
+  int fault = 0, file = mkostemp(temporary, O_CLOEXEC);
+  if (file < 0) return errno;
+  if (!write_all(file, line, strlen(line)) || !write_all(file, key, strlen(key)) ||
+      !write_all(file, "\n", 1) || !write_all(file, bytes, count))
+    fault = errno;
+  if (close(file) != 0 && !fault) fault = errno;
+  if (!fault && rename(temporary, path) != 0) fault = errno;
+  if (fault) unlink(temporary);
+  return fault;
+}
+
+void plan_cache_write(const char *path, const char *key, const void *bytes, size_t count) {
+  make_folder(path);
+  int fault = write_file(path, key, bytes, count);
+  if (fault)
+    log_warning(
+        "cannot write %s: %s; the next start times its algorithms anew (--plan-cache none: say no more)",
+        path, strerror(fault));
+}
+
+/* ---- between ranks ---- */
+
+/* Root's bytes to all ranks' backends. */
+static enum status share(const struct plan_cache *cache, struct backend *backend, void *bytes, int64_t count,
+                         int root) {
+  const struct world *world = cache->world;
+  enum status status = STATUS_OK;
+  TRY(world_broadcast(world, &count, sizeof count, root));
+  if (count == 0) return STATUS_OK;
+  void *copy = world->rank == root ? bytes : malloc((size_t)count);
+  if (!copy) return RAISE(STATUS_INPUT, "out of memory");
+  TRY_OUT(world_broadcast(world, copy, (size_t)count, root));
+  if (cache->same && backend->table->choices_put(backend, copy, (size_t)count) != STATUS_OK) {
+    log_warning("chosen algorithms are not used: %s", error_message());
+    error_clear();
+  }
+out:
+  if (copy != bytes) free(copy);
+  return status;
+}
+
+enum status plan_cache_begin(struct plan_cache *cache, const char *option, const char *key,
+                             struct backend *backend) {
+  const struct world *world = backend->world;
+  struct {
+    char kind[BACKEND_KIND], path[PLAN_CACHE_PATH], key[sizeof cache->key];
+  } root;
+  void *bytes = NULL;
+  size_t count = 0;
+  memset(&root, 0, sizeof root);
+  *cache = (struct plan_cache){.world = world};
+  if (world->rank == 0 && backend->kind[0]) {
+    memcpy(root.kind, backend->kind, sizeof root.kind);
+    snprintf(root.key, sizeof root.key, "%s; %s", backend->kind, key);
+    if (!plan_cache_path(option, root.key, root.path)) root.path[0] = '\0';
+    if (root.path[0]) plan_cache_read(root.path, root.key, &bytes, &count);
+  }
+  enum status status;
+  TRY_OUT(world_broadcast(world, &root, sizeof root, 0));
+  memcpy(cache->path, root.path, sizeof cache->path);
+  memcpy(cache->key, root.key, sizeof cache->key);
+  if (!cache->key[0]) goto out;
+  cache->same = strcmp(backend->kind, root.kind) == 0;
+  int64_t length = (int64_t)count;
+  TRY_OUT(world_broadcast(world, &length, sizeof length, 0));
+  cache->known = length > 0;
+  if (cache->known || world->rank > 0) TRY_OUT(share(cache, backend, bytes, length, 0));
+out:
+  free(bytes);
+  return status;
+}
+
+enum status plan_cache_tell(struct plan_cache *cache, struct backend *backend) {
+  void *bytes = NULL;
+  size_t count = 0;
+  if (!cache->key[0] || cache->known || cache->world->rank > 0) return STATUS_OK;
+  enum status status = backend->table->choices_get(backend, true, &bytes, &count);
+  if (status != STATUS_OK) count = 0;
+  enum status told = share(cache, backend, bytes, (int64_t)count, 0);
+  free(bytes);
+  return status != STATUS_OK ? status : told;
+}
+
+static enum status gather(struct plan_cache *cache, struct backend *backend, void *fresh, int64_t count,
+                          bool *any) {
+  const struct world *world = cache->world;
+  enum status status = STATUS_OK;
+  int64_t *all = calloc((size_t)world->size, sizeof *all);
+  if (!all) return RAISE(STATUS_INPUT, "out of memory");
+  TRY_OUT(world_allgather(world, &count, sizeof count, all));
+  for (int r = 0; r < world->size; r++) {
+    if (all[r] == 0) continue;
+    *any = true;
+    TRY_OUT(share(cache, backend, fresh, count, r));
+  }
+out:
+  free(all);
+  return status;
+}
+
+enum status plan_cache_end(struct plan_cache *cache, struct backend *backend) {
+  void *bytes = NULL;
+  size_t count = 0;
+  bool any = false;
+  if (!cache->key[0]) return STATUS_OK;
+  enum status status = STATUS_OK;
+  if (cache->same) status = backend->table->choices_get(backend, true, &bytes, &count);
+  enum status told = gather(cache, backend, bytes, status == STATUS_OK ? (int64_t)count : 0, &any);
+  free(bytes);
+  TRY(status);
+  TRY(told);
+  if (!any || !cache->path[0] || !cache->same || cache->world->local_rank > 0) return STATUS_OK;
+  TRY(backend->table->choices_get(backend, false, &bytes, &count));
+  plan_cache_write(cache->path, cache->key, bytes, count);
+  free(bytes);
+  return STATUS_OK;
+}

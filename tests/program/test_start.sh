@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# A start: its parts are told once and add up to the time of the first step; ranks share what they chose by timing.
+# shellcheck source=tests/program/lib.sh
+. "$(dirname "$0")/lib.sh"
+data=$WORK/data
+set_of "$data" 256 64
+
+for count in 1 2; do
+  begin=$(date +%s.%N)
+  ranks "$count" train --data "$data" --out "$WORK/run$count" --backend cpu --threads 1 --epochs 2 --steps 3
+  wall=$(awk -v a="$begin" -v b="$(date +%s.%N)" 'BEGIN { print b - a }')
+  expect 0 "a run on $count ranks"
+  [ "$(grep -c '^start: mpi ' "$WORK/out.txt")" = 1 ] || fail "not one line about the start" "$WORK/out.txt"
+  for part in mpi data communicator device plans upload state capture step; do
+    grep -q "^start: .*\b$part [0-9]" "$WORK/out.txt" || fail "the start does not name its part '$part'" "$WORK/out.txt"
+  done
+  grep '^start: ' "$WORK/out.txt" | awk -v wall="$wall" '{
+    n = split($0, part, /[ ,]+/)
+    for (i = 1; i < n; i++)
+      if (part[i + 1] ~ /^[0-9.]+$/) { if (part[i] == "at") total = part[i + 1]; else sum += part[i + 1] }
+    d = total - sum
+    exit !(total > 0 && total <= wall + 0.05 && d < 0.06 && d > -0.06)
+  }' || fail "the parts do not add up, or to more than the $wall s that the run took" "$WORK/out.txt"
+  grep -q '"start_seconds":[[:space:]]*0*[1-9.]' "$WORK/run$count/run.json" || fail "run.json has no start_seconds" "$WORK/run$count/run.json"
+done
+grep -q '^start: ' "$WORK/run2/loss.csv" && fail "the start is in a log"
+pass "the start's parts on 1 and 2 ranks"
+
+ranks 1 train --data "$data" --out "$WORK/run1" --resume --backend cpu --threads 1 --epochs 2
+expect 0 "the rest of a run"
+grep -q '^start: ' "$WORK/out.txt" || fail "nothing about a resumed run's start" "$WORK/out.txt"
+ranks 1 train --data "$data" --out "$WORK/run1" --resume --backend cpu --threads 1 --epochs 2
+expect 0 "a complete run"
+grep -q '^start: ' "$WORK/out.txt" && fail "a run that makes no step tells about its start" "$WORK/out.txt"
+pass "a resumed run's start"
+
+suite=$(dirname "$CONVOY")/../tests/test_plan_cache
+CONVOY=$suite ranks 3
+expect 0 "the suite of plan files on 3 ranks"
+pass "three ranks run the plans of one"
