@@ -31,7 +31,7 @@ enum status snapshot_create(struct backend *backend, struct net *net, enum optim
   for (int i = 0; i < net_item_count(net); i++) {
     struct net_item item = net_item(net, i);
     add_item(snapshot, item.learned ? CHECKPOINT_PARAMETERS : CHECKPOINT_STATISTICS, NET_PARAMS, &item);
-    if (!item.learned) continue;
+    if (!item.learned || item.fixed) continue;
     add_item(snapshot, sgd ? CHECKPOINT_MOMENTUM : CHECKPOINT_ADAM_M, NET_OPTIMIZER0, &item);
     add_item(snapshot, CHECKPOINT_ADAM_V, NET_OPTIMIZER1, &item);
   }

@@ -107,7 +107,9 @@ static enum status backward(const struct executor *executor, const struct lane *
   const struct net *net = executor->net;
   int next = 0;
   for (int i = lane->shape->plan.count - 1; i >= 0; i--) {
-    TRY(shape_op(net, lane->shape, i)->backward(net->backend->context, lane->shape->state[i], &lane->io[i]));
+    if (lane->shape->plan.node[i].backward)
+      TRY(shape_op(net, lane->shape, i)
+              ->backward(net->backend->context, lane->shape->state[i], &lane->io[i]));
     TRY(reduce_buckets(executor, i, &next));
   }
   return mark(executor, NET_BACKWARD);

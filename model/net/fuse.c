@@ -36,7 +36,7 @@ static bool find_conv_bn(const struct graph *graph, int conv, struct chain *chai
   int out = graph->node[chain->norm].out;
   int add = only_reader_of_kind(graph, out, OP_ADD);
   /* of two batchnorms that meet in an addition, the one that is its first operand takes it */
-  if (add >= 0 && graph->node[add].in[0] == out) {
+  if (add >= 0 && graph->node[add].in[0] == out && graph->node[add].desc.attr.add.scale == 1) {
     chain->add = add;
     out = graph->node[add].out;
   }

@@ -103,8 +103,12 @@ int graph_activation(struct graph *graph, enum activation kind, int in) {
 }
 
 int graph_add(struct graph *graph, int a, int b) {
+  return graph_add_scaled(graph, a, b, 1);
+}
+
+int graph_add_scaled(struct graph *graph, int a, int b, float scale) {
   struct graph_node *node = node_append(graph, OP_ADD, 2, (int[]){a, b});
-  if (node) node->desc.attr.add.scale = 1;
+  if (node) node->desc.attr.add.scale = scale;
   return node_finish(graph, node);
 }
 
@@ -128,6 +132,15 @@ int graph_linear(struct graph *graph, const char *name, int in, int outputs) {
   return node_finish(graph, node);
 }
 
+int graph_matrix(struct graph *graph, const char *name, int in, int outputs, enum init_kind init) {
+  struct graph_node *node = node_append(graph, OP_LINEAR, 1, &in);
+  if (!node) return 0;
+  node->desc.attr.linear = (struct linear_attr){.outputs = outputs};
+  int64_t fan_in = tensor_count(&node->desc.in[0]);
+  param_set(&node->param[0], name, "weight", init, init == INIT_KAIMING_NORMAL ? outputs : fan_in);
+  return node_finish(graph, node);
+}
+
 enum status graph_finish(struct graph *graph, int logits) {
   if (graph->status != STATUS_OK) return error_trace(graph->status, __func__);
   struct tensor out = graph_value(graph, logits);
@@ -138,10 +151,19 @@ enum status graph_finish(struct graph *graph, int logits) {
   return STATUS_OK;
 }
 
-int64_t graph_parameter_count(const struct graph *graph) {
+static int64_t count_parameters(const struct graph *graph, bool frozen_too) {
   int64_t count = 0;
   for (int i = 0; i < graph->node_count; i++)
     for (int p = 0; p < graph->node[i].signature.param_count; p++)
-      count += tensor_count(&graph->node[i].signature.param[p].tensor);
+      if (frozen_too || !graph->node[i].param[p].frozen)
+        count += tensor_count(&graph->node[i].signature.param[p].tensor);
   return count;
+}
+
+int64_t graph_parameter_count(const struct graph *graph) {
+  return count_parameters(graph, true);
+}
+
+int64_t graph_trained_count(const struct graph *graph) {
+  return count_parameters(graph, false);
 }

@@ -18,7 +18,8 @@ enum init_kind {
 struct graph_param {
   char name[GRAPH_NAME]; /* as torchvision names it: "layer1.0.conv1.weight" */
   enum init_kind init;
-  int fan; /* fan_in or fan_out, as init needs */
+  int fan;     /* fan_in or fan_out, as init needs */
+  bool frozen; /* not trained: no gradient, no update, no decay */
 };
 
 struct graph_node {
@@ -48,9 +49,12 @@ int graph_conv2d(struct graph *graph, const char *name, int in, struct conv2d_at
 int graph_batchnorm(struct graph *graph, const char *name, int in); /* epsilon 1e-5, weight 1, bias 0 */
 int graph_activation(struct graph *graph, enum activation kind, int in);
 int graph_add(struct graph *graph, int a, int b);
+int graph_add_scaled(struct graph *graph, int a, int b, float scale); /* a + scale b */
 int graph_maxpool(struct graph *graph, int in, int kernel, int stride);
 int graph_avgpool(struct graph *graph, int in); /* over all of H and W: N,1,1,C */
 int graph_linear(struct graph *graph, const char *name, int in, int outputs);
+/* The same without a bias. */
+int graph_matrix(struct graph *graph, const char *name, int in, int outputs, enum init_kind init);
 
 /* Ends building: `logits` (N, classes) is the model's output. */
 enum status graph_finish(struct graph *graph, int logits);
@@ -63,7 +67,8 @@ enum status graph_fuse(struct graph *graph);
 /* The shape of a value for a batch of 1, fp32. */
 struct tensor graph_value(const struct graph *graph, int value);
 
-/* Learned parameters, in elements. */
+/* Parameters, in elements: all, and those that are trained. */
 int64_t graph_parameter_count(const struct graph *graph);
+int64_t graph_trained_count(const struct graph *graph);
 
 #endif

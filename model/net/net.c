@@ -55,7 +55,8 @@ static enum status regions_create(struct net *net) {
   const struct backend_table *table = net->backend->table;
   const struct net_options *o = &net->options;
   size_t learned = (size_t)net->layout.parameter_count, total = (size_t)net->layout.total_count;
-  TRY(region_alloc(net, total * sizeof(float), &net->params));
+  size_t all = (size_t)net->layout.all_count;
+  TRY(region_alloc(net, all * sizeof(float), &net->params));
   size_t lanes = o->lanes > 0 ? (size_t)o->lanes : 1;
   TRY(region_alloc(net, lanes * (size_t)net->lane_stride * sizeof(float), &net->gradients));
   net->metrics = net->gradients + total;
@@ -63,8 +64,7 @@ static enum status regions_create(struct net *net) {
     TRY(region_alloc(net, (size_t)net->lane_stride * sizeof(float), &net->received));
   TRY(region_alloc(net, learned * sizeof(float), &net->slot[0]));
   if (o->optimizer != OPTIMIZER_SGD) TRY(region_alloc(net, learned * sizeof(float), &net->slot[1]));
-  if (net->backend->context->compute == DTYPE_BF16)
-    TRY(region_alloc(net, total * sizeof(uint16_t), &net->low));
+  if (net->backend->context->compute == DTYPE_BF16) TRY(region_alloc(net, all * sizeof(uint16_t), &net->low));
   TRY(region_alloc(net, net->activation_bytes, &net->activations));
   TRY(region_alloc(net, net->workspace_bytes, &net->workspace));
   TRY(region_alloc(net, sizeof *net->control, &net->control));
@@ -262,8 +262,11 @@ struct net_item net_item(const struct net *net, int index) {
   const struct layout_item *item = &net->layout.item[index];
   struct tensor tensor = item->tensor;
   tensor.dtype = DTYPE_F32;
-  return (struct net_item){
-      .name = item->name, .tensor = tensor, .offset = item->offset, .learned = item->learned};
+  return (struct net_item){.name = item->name,
+                           .tensor = tensor,
+                           .offset = item->offset,
+                           .learned = item->learned,
+                           .fixed = item->fixed};
 }
 
 static float *region_memory(const struct net *net, enum net_region region) {
@@ -272,7 +275,7 @@ static float *region_memory(const struct net *net, enum net_region region) {
 
 int64_t net_region_count(const struct net *net, enum net_region region) {
   if (!region_memory(net, region)) return 0;
-  return region == NET_PARAMS ? net->layout.total_count : net->layout.parameter_count;
+  return region == NET_PARAMS ? net->layout.all_count : net->layout.parameter_count;
 }
 
 enum status net_read(struct net *net, enum net_region region, float *host) {
@@ -283,7 +286,7 @@ enum status net_read(struct net *net, enum net_region region, float *host) {
 
 static enum status refresh_low(struct net *net) {
   if (!net->low) return STATUS_OK;
-  return net->backend->table->convert(net->backend, net->params, net->low, net->layout.total_count);
+  return net->backend->table->convert(net->backend, net->params, net->low, net->layout.all_count);
 }
 
 enum status net_write(struct net *net, enum net_region region, const float *host) {
@@ -293,7 +296,7 @@ enum status net_write(struct net *net, enum net_region region, const float *host
 }
 
 enum status net_init(struct net *net, uint64_t seed) {
-  size_t bytes = (size_t)net->layout.total_count * sizeof(float);
+  size_t bytes = (size_t)net->layout.all_count * sizeof(float);
   float *host = calloc(1, bytes);
   if (!host) return RAISE(STATUS_INPUT, "out of memory");
   init_params(&net->layout, seed, host);
@@ -325,6 +328,10 @@ void net_describe(const struct net *net, char *text, size_t capacity) {
       text, capacity, "%" PRId64 " parameters in %d arrays; %.1f MB: activations %.1f, workspace %.1f",
       graph_parameter_count(net->graph), net->layout.item_count, (double)net->bytes * 1e-6,
       (double)net->activation_bytes * 1e-6, (double)net->workspace_bytes * 1e-6);
+  int64_t all = graph_parameter_count(net->graph), trained = graph_trained_count(net->graph);
+  if (trained < all && used < capacity)
+    used += (size_t)snprintf(text + used, capacity - used, "; %" PRId64 " of them trained (%.1f %%)", trained,
+                             100 * (double)trained / (double)all);
   if (net->options.lanes > 0 && used < capacity)
     snprintf(text + used, capacity - used, "; %d lane%s a rank, %.2f MB each", net->options.lanes,
              net->options.lanes == 1 ? "" : "s", (double)(net->layout.total_count + METRIC_COUNT) * 4e-6);

@@ -1,8 +1,8 @@
 /* A model with its memory on one backend: forward, backward, update, evaluation.
  *
  * Six regions, one allocation each, at net_create: PARAMS, GRADIENTS and OPTIMIZER (same offsets), STATISTICS
- * (the tail of PARAMS), ACTIVATIONS (placed by lifetime), WORKSPACE. A step allocates nothing and the host
- * only counts. Batch sizes are fixed at net_create: a step names one of them.
+ * (the tail of PARAMS, before what is frozen), ACTIVATIONS (placed by lifetime), WORKSPACE. A step allocates
+ * nothing and the host only counts. Batch sizes are fixed at net_create: a step names one of them.
  *
  * With lanes, a rank's samples of a step are cut into lanes (as even as can be, the first ones one larger).
  * Each lane's forward pass, batch statistics and gradient are computed on their own; then all lanes are
@@ -48,6 +48,7 @@ struct net_item {
   struct tensor tensor; /* fp32, its true shape: filters K,R,S,C */
   int64_t offset;       /* in elements */
   bool learned;         /* false: a running statistic, only in NET_PARAMS */
+  bool fixed;           /* training leaves it as it is; only in NET_PARAMS */
 };
 
 struct net_data {

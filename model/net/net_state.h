@@ -101,7 +101,7 @@ enum status executor_body(void *executor);
 enum status executor_gather(const struct executor *executor, const struct lane *lane);
 enum status executor_update(const struct net *net);
 
-/* init.c: values of all items of PARAMS into host[total_count]. */
+/* init.c: values of all items of PARAMS into host[all_count]. */
 void init_params(const struct layout *layout, uint64_t seed, float *host);
 
 #endif

@@ -45,6 +45,16 @@ static struct buffer *buffer_add(struct builder *b, size_t bytes, int64_t *place
   return buffer;
 }
 
+/* Has node i or one that it reads from a parameter that is trained? Those were asked before. */
+static bool learns(const struct builder *b, int i) {
+  const struct graph_node *node = &b->graph->node[i];
+  for (int p = 0; p < node->signature.param_count; p++)
+    if (!node->param[p].frozen) return true;
+  for (int k = 0; k < node->desc.in_count; k++)
+    if (node->in[k] > 0 && b->plan->node[node->in[k] - 1].backward) return true;
+  return false;
+}
+
 /* Shapes of all nodes at the plan's batch size. */
 static enum status infer_all(struct builder *b, enum dtype compute, float smoothing) {
   struct plan *plan = b->plan;
@@ -56,7 +66,8 @@ static enum status infer_all(struct builder *b, enum dtype compute, float smooth
           .kind = OP_SOFTMAX_XENT, .in_count = 2, .attr.softmax_xent = {.smoothing = smoothing}};
     else
       node->desc = b->graph->node[i].desc;
-    node->desc.training = b->training;
+    node->backward = b->training && (loss || learns(b, i));
+    node->desc.training = node->backward; /* a frozen beginning only evaluates */
     for (int k = 0; k < node->desc.in_count; k++) {
       int value = node_in(b, i, k);
       if (value < 0) {
@@ -81,11 +92,12 @@ static int value_last(const struct builder *b, int v, int made) {
   for (int i = 0; i < plan->count; i++)
     for (int k = 0; k < plan->node[i].desc.in_count; k++)
       if (node_in(b, i, k) == v) {
-        bool kept = b->training && plan->node[i].signature.keeps_in[k];
+        bool kept = plan->node[i].backward && plan->node[i].signature.keeps_in[k];
         int moment = kept ? backward_moment(plan, i) : forward_moment(i);
         if (moment > last) last = moment;
       }
-  if (v > 0 && b->training && plan->node[v - 1].signature.keeps_out && backward_moment(plan, v - 1) > last)
+  const struct plan_node *maker = v > 0 ? &plan->node[v - 1] : NULL;
+  if (maker && maker->backward && maker->signature.keeps_out && backward_moment(plan, v - 1) > last)
     last = backward_moment(plan, v - 1);
   return last;
 }
@@ -108,12 +120,14 @@ static void add_values(struct builder *b) {
   }
 }
 
-/* The gradient of each value but the images: written by the backward of its readers, the last reader first.
+/* The gradient of each value that depends on something trained: written by the backward of its readers, the
+ * last reader first.
  */
 static void add_gradients(struct builder *b) {
   struct plan *plan = b->plan;
   for (int v = 1; v <= b->graph->node_count; v++) {
     bool written = false;
+    if (!plan->node[v - 1].backward) continue;
     for (int i = plan->count - 1; i >= 0; i--)
       for (int k = 0; k < plan->node[i].desc.in_count; k++)
         if (node_in(b, i, k) == v) {
@@ -172,7 +186,7 @@ static void link_inputs(struct builder *b) {
       if (k >= plan->node[i].desc.in_count) continue;
       int value = node_in(b, i, k);
       plan->node[i].in[k] = value < 0 ? plan->labels : value == 0 ? plan->images : plan->node[value - 1].out;
-      if (b->training && value > 0) plan->node[i].d_in[k] = plan->node[value - 1].d_out;
+      if (value > 0) plan->node[i].d_in[k] = plan->node[value - 1].d_out;
     }
 }
 

@@ -7,22 +7,25 @@
 
 /* ---- parameters: one layout for PARAMS, GRADIENTS and OPTIMIZER ---- */
 
-/* Elements [0, decay_count) are decayed, up to parameter_count learned, up to total_count running statistics.
- * Each group is in the order in which backward finishes it, so that a bucket is a slice. Every array begins
- * at a multiple of LAYOUT_ALIGN elements; what lies between stays zero. */
+/* Elements [0, decay_count) are decayed, up to parameter_count learned, up to total_count running statistics:
+ * so far reach gradients and updates. Up to all_count lie what training leaves as it is: frozen parameters
+ * and the statistics of frozen layers. Each of the first groups is in the order in which backward finishes
+ * it, so that a bucket is a slice. Every array begins at a multiple of LAYOUT_ALIGN elements; what lies
+ * between stays zero. */
 enum { LAYOUT_ALIGN = 64 };
 
 struct layout_item {
   const char *name; /* the graph's */
   struct tensor tensor;
   int64_t offset; /* elements */
-  bool learned;
+  bool learned;   /* a parameter, not a statistic */
+  bool fixed;     /* training leaves it as it is */
   enum init_kind init;
   int fan;
 };
 
 struct layout {
-  int64_t decay_count, parameter_count, total_count;
+  int64_t decay_count, parameter_count, total_count, all_count;
   int64_t (*param)[OP_MAX_PARAM];         /* [node][param]: offset */
   int64_t (*statistic)[OP_MAX_STATISTIC]; /* [node][statistic]: offset */
   int64_t *decay_end; /* [node]: decayed elements complete once this node's backward is done */
@@ -41,9 +44,10 @@ enum { PLAN_NONE = -1 }; /* an offset that is not in use */
 struct plan_node {
   struct op_desc desc;
   struct op_signature signature;
+  bool backward; /* it, or what lies below it, has something to learn */
   int64_t in[OP_MAX_IN], out;
   int64_t saved[OP_MAX_SAVED];
-  int64_t d_out, d_in[OP_MAX_IN]; /* training only */
+  int64_t d_out, d_in[OP_MAX_IN]; /* where a gradient is wanted */
   bool d_in_add[OP_MAX_IN];       /* another reader of that value wrote its gradient before */
 };
 

@@ -156,6 +156,7 @@ enum status net_profile(struct net *net, const struct net_data *data, int repeat
   }
   part.enqueue = enqueue_backward;
   for (part.node = nodes - 1; part.node >= 0; part.node--) {
+    if (!executor->lane->shape->plan.node[part.node].backward) continue;
     describe(executor, part.node, true, &row[made]);
     TRY_OUT(add_row(&part, &row[made], &made));
   }

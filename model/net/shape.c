@@ -65,11 +65,11 @@ static void bind_params(const struct net *net, const struct plan_node *node, int
     int64_t offset = net->layout.param[i][p];
     bool low = node->signature.param[p].tensor.dtype == DTYPE_BF16;
     io->param[p] = low ? (const void *)((const uint16_t *)net->low + offset) : net->params + offset;
-    io->d_param[p] = gradients + offset;
+    io->d_param[p] = net->graph->node[i].param[p].frozen ? NULL : gradients + offset;
   }
   for (int s = 0; s < node->signature.statistic_count; s++) {
     io->statistic[s] = net->params + net->layout.statistic[i][s];
-    io->batch_statistic[s] = gradients + net->layout.statistic[i][s];
+    if (!node->signature.fixed_statistic) io->batch_statistic[s] = gradients + net->layout.statistic[i][s];
   }
 }
 
