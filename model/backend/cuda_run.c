@@ -104,7 +104,7 @@ enum status cuda_wait(struct backend *backend, uint64_t ticket) {
 enum status cuda_stamp(struct backend *backend, int index) {
   struct cuda_backend *cuda = cuda_backend_of(backend);
   cudaStream_t stream = cuda->context.stream;
-  cudaStreamCaptureStatus capture;
+  enum cudaStreamCaptureStatus capture;
   if (!cuda->stamp[index]) TRY_CUDA(cudaEventCreate(&cuda->stamp[index]));
   TRY_CUDA(cudaStreamIsCapturing(stream, &capture));
   bool recorded = capture == cudaStreamCaptureStatusActive;
