@@ -125,12 +125,14 @@ static void draw(struct progress *progress, const struct progress_values *values
   char text[256], line[520];
   int columns = terminal_columns(progress->fd) - 1; /* the last column would wrap */
   int used = progress_text(values, progress->first_step, columns, text, sizeof text);
+  log_lock();
   int blank = progress->drawn > used ? progress->drawn - used : 0;
   if (used + blank > columns) blank = columns > used ? columns - used : 0;
   fflush(stdout);
   int length = snprintf(line, sizeof line, "\r%s%*s", text, blank, "");
   write_all(line, (size_t)length);
   progress->drawn = used;
+  log_unlock();
 }
 
 void progress_update(struct progress *progress, const struct progress_values *values) {
@@ -148,20 +150,25 @@ void progress_update(struct progress *progress, const struct progress_values *va
 }
 
 void progress_clear(struct progress *progress) {
-  if (progress->drawn == 0) return;
-  char line[260];
-  int length = snprintf(line, sizeof line, "\r%*s\r", progress->drawn, "");
-  progress->drawn = 0;
-  fflush(stdout);
-  write_all(line, (size_t)length);
+  log_lock();
+  if (progress->drawn > 0) {
+    char line[260];
+    int length = snprintf(line, sizeof line, "\r%*s\r", progress->drawn, "");
+    progress->drawn = 0;
+    fflush(stdout);
+    write_all(line, (size_t)length);
+  }
+  log_unlock();
 }
 
 void progress_close(struct progress *progress) {
+  log_lock();
   progress_clear(progress);
   if (shown == progress) {
     shown = NULL;
     log_on_line(NULL);
   }
+  log_unlock();
   if (progress->fd > 2) close(progress->fd);
   *progress = (struct progress){.quiet = true, .fd = -1};
 }

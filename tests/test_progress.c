@@ -1,6 +1,7 @@
 /* Progress: one line that fits and vanishes on a terminal, plain lines elsewhere. */
 #include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -111,7 +113,8 @@ static void test_quiet(void **state) {
 }
 
 /* What a terminal of `columns` shows after `text`: lines, each redrawn by \r. Nothing may wrap. */
-static void show(const char *text, int columns, char lines[][128], int *count) {
+enum { LINES = 512 };
+static void show(const char *text, int columns, char lines[LINES][128], int *count) {
   int column = 0;
   *count = 0;
   memset(lines[0], ' ', 128);
@@ -119,7 +122,7 @@ static void show(const char *text, int columns, char lines[][128], int *count) {
     if (*text == '\r') {
       column = 0;
     } else if (*text == '\n') {
-      assert_true(++*count < 16);
+      assert_true(++*count < LINES);
       memset(lines[*count], ' ', 128);
       column = 0;
     } else {
@@ -129,15 +132,20 @@ static void show(const char *text, int columns, char lines[][128], int *count) {
   }
 }
 
+/* A terminal of 60 columns and the end that sees what is written to it. */
+static void open_terminal(int *controller, int *terminal) {
+  *controller = posix_openpt(O_RDWR | O_NOCTTY);
+  if (*controller < 0 || grantpt(*controller) != 0 || unlockpt(*controller) != 0) skip();
+  *terminal = open(ptsname(*controller), O_RDWR | O_NOCTTY);
+  assert_true(*terminal >= 0);
+  struct winsize size = {.ws_row = 24, .ws_col = 60};
+  assert_int_equal(ioctl(*terminal, TIOCSWINSZ, &size), 0);
+}
+
 static void test_live(void **state) {
   (void)state;
-  unsetenv("OMPI_COMM_WORLD_SIZE");
-  int controller = posix_openpt(O_RDWR | O_NOCTTY);
-  if (controller < 0 || grantpt(controller) != 0 || unlockpt(controller) != 0) skip();
-  int terminal = open(ptsname(controller), O_RDWR | O_NOCTTY);
-  assert_true(terminal >= 0);
-  struct winsize size = {.ws_row = 24, .ws_col = 60};
-  assert_int_equal(ioctl(terminal, TIOCSWINSZ, &size), 0);
+  int controller, terminal;
+  open_terminal(&controller, &terminal);
   static char text[1 << 16];
   size_t used = 0;
   fcntl(controller, F_SETFL, O_NONBLOCK);
@@ -146,7 +154,7 @@ static void test_live(void **state) {
   text[used] = '\0';
   assert_null(strchr(text, '\033'));
   assert_non_null(strstr(text, "step 99/100")); /* many redraws */
-  char lines[16][128];
+  static char lines[LINES][128];
   int count;
   show(text, 60, lines, &count);
   assert_int_equal(count, 1); /* only the log's line stays, whole */
@@ -157,9 +165,64 @@ static void test_live(void **state) {
   close(controller);
 }
 
+enum { WARNINGS = 400 };
+
+static void *warn(void *unused) {
+  (void)unused;
+  for (int i = 0; i < WARNINGS; i++) log_warning("number %03d", i);
+  return NULL;
+}
+
+/* A thread warns, as that of a save does, while the live line is drawn as fast as possible. */
+static void threads_scene(void) {
+  pthread_t thread;
+  progress_open(&progress, false, 0);
+  if (pthread_create(&thread, NULL, warn, NULL) != 0) _exit(1);
+  for (int64_t step = 1; pthread_tryjoin_np(thread, NULL) != 0; step++) {
+    struct progress_values values = at(step % 100, (double)step);
+    progress_update(&progress, &values);
+  }
+  progress_close(&progress);
+}
+
+static void test_threads(void **state) {
+  (void)state;
+  int controller, terminal, ended;
+  open_terminal(&controller, &terminal);
+  fflush(NULL);
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) {
+    dup2(terminal, STDERR_FILENO);
+    with_stdout(terminal, threads_scene);
+    _exit(0);
+  }
+  close(terminal);
+  size_t used = 0, capacity = 1 << 26;
+  char *text = malloc(capacity);
+  assert_non_null(text);
+  for (ssize_t got; used < capacity - 1 && (got = read(controller, text + used, capacity - 1 - used)) > 0;)
+    used += (size_t)got; /* ends with an error when the child has ended */
+  text[used] = '\0';
+  close(controller);
+  assert_int_equal(waitpid(child, &ended, 0), child);
+  assert_int_equal(ended, 0);
+  static char lines[LINES][128];
+  char expected[129];
+  int count;
+  show(text, 60, lines, &count);
+  assert_int_equal(count, WARNINGS);
+  for (int i = 0; i < WARNINGS; i++) {
+    snprintf(expected, sizeof expected, "warning: number %03d%108s", i, "");
+    assert_memory_equal(lines[i], expected, 60);
+  }
+  free(text);
+}
+
 int main(void) {
   unsetenv("OMPI_COMM_WORLD_SIZE");
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_text), cmocka_unit_test(test_plain),
-                                     cmocka_unit_test(test_quiet), cmocka_unit_test(test_live)};
+                                     cmocka_unit_test(test_quiet), cmocka_unit_test(test_live),
+                                     cmocka_unit_test(test_threads)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* Lines to stdout and stderr; see log.h. The speaker's name is the only state of the process kept here. */
 #include "model/base/log.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -11,6 +12,16 @@ static struct {
   void (*before_line)(void);
 } speaker;
 
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+void log_lock(void) {
+  pthread_mutex_lock(&lock);
+}
+
+void log_unlock(void) {
+  pthread_mutex_unlock(&lock);
+}
+
 void log_open(int rank, const char *host, bool quiet) {
   speaker.rank = rank;
   speaker.quiet = quiet;
@@ -18,11 +29,14 @@ void log_open(int rank, const char *host, bool quiet) {
 }
 
 void log_on_line(void (*hook)(void)) {
+  log_lock();
   speaker.before_line = hook;
+  log_unlock();
 }
 
 void log_info(const char *format, ...) {
   if (speaker.rank != 0 || speaker.quiet) return;
+  log_lock();
   if (speaker.before_line) speaker.before_line();
   va_list arguments;
   va_start(arguments, format);
@@ -30,6 +44,7 @@ void log_info(const char *format, ...) {
   va_end(arguments);
   fputc('\n', stdout);
   fflush(stdout);
+  log_unlock();
 }
 
 void log_warning(const char *format, ...) {
@@ -38,10 +53,12 @@ void log_warning(const char *format, ...) {
   va_start(arguments, format);
   vsnprintf(line, sizeof line, format, arguments);
   va_end(arguments);
+  log_lock();
   if (speaker.before_line) speaker.before_line();
   if (speaker.rank == 0)
     fprintf(stderr, "warning: %s\n", line);
   else
     fprintf(stderr, "warning: [rank %d %s] %s\n", speaker.rank, speaker.host, line);
   fflush(stderr);
+  log_unlock();
 }

@@ -1,5 +1,5 @@
 /* What a run says: plain lines on stdout from rank 0, warnings of any rank on stderr, each flushed at once.
- */
+ * Any thread may speak; one line comes after the other. */
 #ifndef CONVOY_MODEL_BASE_LOG_H
 #define CONVOY_MODEL_BASE_LOG_H
 
@@ -15,7 +15,13 @@ void log_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* `warning: …` on stderr, with `[rank R host]` from ranks other than 0. */
 void log_warning(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Called before each line that this module prints, so that a live display can clear its own; NULL: none. */
+/* Called before each line that this module prints, by the thread that prints it and with the lock held, so
+ * that a live display can clear its own; NULL: none. */
 void log_on_line(void (*hook)(void));
+
+/* The lock of all lines, for what a live display writes between them. It may be taken again by the thread
+ * that holds it. */
+void log_lock(void);
+void log_unlock(void);
 
 #endif
