@@ -32,4 +32,11 @@ set_down() { # its ranks still run, but nothing can end them from outside
   scontrol update nodename=n2 state=down reason=test
 }
 lost "slurmd-killed" set_down
-[ -z "$(cluster_processes n2)" ] || fail "ranks are left on n2"
+no_ranks() {
+  local process
+  for process in $(cluster_processes n2); do
+    ! tr '\0' ' ' 2> /dev/null < "/proc/$process/cmdline" | grep -q "^$CONVOY train" || return 1
+  done
+}
+cluster_wait 60 no_ranks || fail "ranks are left on n2"
+pass "the ranks on the node that nobody reaches have ended themselves"
