@@ -118,6 +118,9 @@ enum status describe_end(const struct train *train, const char *ending) {
   const struct trainer *t = &train->trainer;
   const struct evaluation *tested = &t->tested;
   double samples = (double)tested->samples;
+  const struct pace *pace = &t->pace;
+  const double spread[] = {t->spread.least, t->spread.median, t->spread.most};
+  bool compared = t->spread.most > 0;
   const struct runlog_value result[] = {
       runlog_integer("step", t->at.step),
       runlog_integer("epochs", t->at.epoch),
@@ -125,6 +128,14 @@ enum status describe_end(const struct train *train, const char *ending) {
       runlog_real("test_loss", tested->samples ? tested->loss : NAN),
       runlog_real("test_accuracy", tested->samples ? (double)tested->correct / samples : NAN),
       runlog_real("best_test_accuracy", t->at.best_accuracy >= 0 ? t->at.best_accuracy : NAN),
-      runlog_real("start_seconds", train->start.seconds > 0 ? train->start.seconds : NAN)};
+      runlog_real("start_seconds", train->start.seconds > 0 ? train->start.seconds : NAN),
+      runlog_real("session_steps", pace->steps),
+      runlog_real("session_wait", pace->device ? NAN : pace->wait),
+      runlog_real("session_data", pace->data),
+      runlog_real("session_evaluation", pace->evaluation),
+      runlog_real("session_saves", pace->saves),
+      runlog_real("session_planning", pace->planning),
+      compared ? runlog_reals("step_spread", spread, 3) : runlog_text("step_spread", NULL),
+      runlog_text("slowest_host", compared ? t->spread.host : NULL)};
   return runlog_finish(train->runlog, ending, result, sizeof result / sizeof *result);
 }

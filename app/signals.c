@@ -21,13 +21,18 @@ static void handle(int number) {
   raise(number);
 }
 
-static const int numbers[] = {SIGUSR1, SIGUSR2, SIGTERM};
+static const int numbers[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT};
 
 void signals_install(void) {
   struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
   sigemptyset(&action.sa_mask);
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaddset(&action.sa_mask, numbers[i]);
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaction(numbers[i], &action, NULL);
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    struct sigaction former;
+    bool ignored = sigaction(numbers[i], NULL, &former) == 0 && former.sa_handler == SIG_IGN;
+    if (numbers[i] == SIGINT && ignored) continue; /* a shell's background job: Ctrl-C is not for it */
+    sigaction(numbers[i], &action, NULL);
+  }
 }
 
 void signals_ignore_size_limit(void) {
@@ -50,6 +55,8 @@ const char *signals_name(void) {
     return "SIGUSR2";
   case SIGTERM:
     return "SIGTERM";
+  case SIGINT:
+    return "SIGINT";
   default:
     return "";
   }

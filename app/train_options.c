@@ -98,6 +98,7 @@ static const struct option_row rows[] = {
     TEXT("tensorboard", tensorboard, NULL, "DIR", 0, "write event files for TensorBoard there, a folder a run"),
     FLAG("check", check, OPTION_NOT_IN_FILE, "check all, print the plan, train nothing"),
     FLAG("quiet", quiet, 0, "only warnings and errors", .letter = 'q'),
+    FLAG("verbose", verbose, 0, "a line for each row of loss.csv", .letter = 'v'),
 };
 // clang-format on
 
@@ -151,6 +152,8 @@ static enum status check_lanes(int64_t lanes) {
 static enum status check_together(const struct train_options *options) {
   if (options->resume && options->overwrite)
     return RAISE(STATUS_INPUT, "found both --resume and --overwrite; expected at most one of them");
+  if (options->quiet && options->verbose)
+    return RAISE(STATUS_INPUT, "found both --quiet and --verbose; expected at most one of them");
   if (options->scale_lr != SCHEDULE_SCALE_NONE && options->base_batch == 0)
     return RAISE(STATUS_INPUT, "--scale-lr needs --base-batch N: the batch that --lr was tuned for");
   if (options->scale_lr == SCHEDULE_SCALE_NONE && options->base_batch != 0)

@@ -34,7 +34,7 @@ struct train_options {
   int64_t threads, eval_batch, eval_every, log_every, checkpoint_every, keep, expect_ranks, init_timeout,
       lanes, comm_timeout;
   double checkpoint_minutes;
-  bool resume, overwrite, deterministic, check, quiet;
+  bool resume, overwrite, deterministic, check, quiet, verbose;
   char plan_cache[OPTION_TEXT]; /* "": the user's cache folder */
 };
 

@@ -57,9 +57,12 @@ void trainer_destroy(struct trainer *t) {
 /* The time since the last mark. A step's time is what passes while it is enqueued (there a CPU computes) and
  * while its metrics are waited for (there a GPU does). */
 static double lap(struct trainer *t) {
-  double now = clock_seconds(), passed = now - t->mark;
-  t->mark = now;
-  return passed;
+  return pace_lap(&t->pace, t->session->world);
+}
+
+/* What passed since the last lap was not a step's. */
+static void count(struct trainer *t, double *part) {
+  pace_part(&t->pace, t->session->world, part);
 }
 
 static double rate(int64_t samples, double seconds) {
@@ -78,6 +81,9 @@ static enum status log_row(struct trainer *t, double loss) {
                               .images_per_s = rate(at->row_samples, at->row_seconds),
                               .seconds = at->seconds};
     TRY(runlog_loss(t->runlog, &row));
+    if (t->options->verbose)
+      log_info("step %" PRId64 "/%" PRId64 ": loss %.4f, lr %.3g, %.0f images/s", row.step, t->last_step,
+               loss, row.lr, row.images_per_s);
     metrics_loss(t->metrics, &row);
     tensorboard_loss(t->board, &row);
   }
@@ -117,6 +123,7 @@ static enum status settle_one(struct trainer *t) {
   at->seconds += spent;
   at->epoch_seconds += spent;
   at->row_seconds += spent;
+  pace_step(&t->pace);
   int64_t samples = sampler_step_count(&t->sampler, at->position);
   if (t->session->stream) stream_release(t->session->stream, rows_end(t, at->position));
   at->step++;
@@ -187,6 +194,13 @@ static bool is_late(const struct trainer *t) {
   return t->runlog && minutes > 0 && clock_seconds() - t->last_save >= 60 * minutes;
 }
 
+static enum status wait_for_data(struct trainer *t, int64_t position) {
+  double begin = clock_seconds();
+  enum status status = stream_wait(t->session->stream, rows_end(t, position));
+  t->pace.data += clock_seconds() - begin;
+  return status;
+}
+
 static enum status enqueue(struct trainer *t, int64_t position) {
   const struct world *world = t->session->world;
   int64_t first, count;
@@ -194,7 +208,7 @@ static enum status enqueue(struct trainer *t, int64_t position) {
   if (signals_stop_wanted() || trainer_save_failed(t)) net_request_stop(t->session->net);
   if (is_late(t)) net_request_save(t->session->net, true);
   int64_t slot = t->enqueued % (TRAINER_LAG + 1);
-  if (t->session->stream) TRY(stream_wait(t->session->stream, rows_end(t, position)));
+  if (t->session->stream) TRY(wait_for_data(t, position));
   world_set_step(world, t->enqueued + 1);
   TRY(net_train_step(t->session->net, &t->session->train, count, &t->ticket[slot]));
   if (t->start->seconds == 0) TRY(tell_start(t, t->ticket[slot]));
@@ -215,7 +229,7 @@ static enum status save_if_due(struct trainer *t, int64_t position) {
   TRY(settle_all(t));
   if (t->not_finite) return STATUS_OK;
   enum status status = trainer_save(t, false, false);
-  t->mark = clock_seconds();
+  count(t, &t->pace.saves);
   return status;
 }
 
@@ -223,7 +237,7 @@ static enum status save_if_due(struct trainer *t, int64_t position) {
 static enum status train_epoch(struct trainer *t) {
   int64_t position = t->at.position;
   TRY(plan_epoch(t, position));
-  t->mark = clock_seconds();
+  count(t, &t->pace.planning);
   while (position < t->epoch_steps && t->enqueued < t->last_step) {
     if (t->halt_step > 0 && t->enqueued >= t->halt_step + TRAINER_LAG) break;
     TRY(enqueue(t, position++));
@@ -253,12 +267,13 @@ static enum status log_epoch(struct trainer *t) {
                              .test_accuracy = t->tested.samples ? (double)t->tested.correct / samples : NAN,
                              .images_per_s = rate(at->epoch_samples, at->epoch_seconds),
                              .seconds = at->seconds};
-  char tested[96] = "";
+  char tested[96] = "", pace[160];
   if (t->tested.samples)
     snprintf(tested, sizeof tested, "; test loss %.4f, accuracy %.4f", row.test_loss, row.test_accuracy);
-  log_info("epoch %" PRId64 "/%" PRId64 ": step %" PRId64 ", loss %.4f, accuracy %.4f%s; %.0f images/s",
+  pace_text(&t->spread, t->session->world->size, pace, sizeof pace);
+  log_info("epoch %" PRId64 "/%" PRId64 ": step %" PRId64 ", loss %.4f, accuracy %.4f%s; %.0f images/s%s",
            row.epoch, t->options->epochs, row.step, row.train_loss, row.train_accuracy, tested,
-           row.images_per_s);
+           row.images_per_s, pace);
   metrics_epoch(t->metrics, &row);
   tensorboard_epoch(t->board, &row);
   return t->runlog ? runlog_epoch(t->runlog, &row) : STATUS_OK;
@@ -271,6 +286,8 @@ static enum status finish_epoch(struct trainer *t) {
   enum status status = test(t);
   if (status == STATUS_STOPPED) return status;
   if (status != STATUS_OK) return error_trace(status, __func__);
+  count(t, &t->pace.evaluation);
+  TRY(pace_gather(&t->pace, t->session->world, &t->spread));
   TRY(world_agree(t->session->world, log_epoch(t)));
   double accuracy = t->tested.samples ? (double)t->tested.correct / (double)t->tested.samples : -1;
   bool best = accuracy > at->best_accuracy;
@@ -283,7 +300,9 @@ static enum status finish_epoch(struct trainer *t) {
   bool only_epochs = o->checkpoint_every == 0 && o->checkpoint_minutes == 0;
   bool by_steps = o->checkpoint_every > 0 && at->step % o->checkpoint_every == 0;
   if (!best && !only_epochs && !by_steps && !t->save_wanted && at->step < t->last_step) return STATUS_OK;
-  return trainer_save(t, best, at->step >= t->last_step);
+  status = trainer_save(t, best, at->step >= t->last_step);
+  count(t, &t->pace.saves);
+  return status;
 }
 
 /* ---- the run ---- */
@@ -306,6 +325,8 @@ static enum status stop(struct trainer *t) {
 
 enum status trainer_run(struct trainer *t) {
   start_part(t->start, "state");
+  t->pace.device = strcmp(t->session->backend->table->name, "cpu") != 0;
+  pace_begin(&t->pace, t->session->world);
   while (t->at.step < t->last_step || t->at.position == t->epoch_steps) {
     if (t->at.position < t->epoch_steps) TRY(train_epoch(t));
     if (t->not_finite) return fail_not_finite(t);

@@ -5,6 +5,7 @@
 
 #include "app/evaluate.h"
 #include "app/metrics.h"
+#include "app/pace.h"
 #include "app/progress.h"
 #include "app/record.h"
 #include "app/runlog.h"
@@ -45,15 +46,16 @@ struct trainer {
   bool save_wanted;              /* a step's metrics ask for a checkpoint that has not begun */
   bool not_finite;               /* a loss was not finite: nothing is updated since */
   int64_t bad_step;              /* ... and that was this step's */
-  double mark;      /* clock of the last lap; what passes between a pause and the next mark is no training */
-  double opened;    /* clock at trainer_create */
-  double last_save; /* clock */
-  struct saver *saver; /* rank 0's; NULL on the others */
-  int64_t saved_step;  /* rank 0: of the last good checkpoint; -1: none */
-  int64_t common_save; /* the last step that all ranks saved together; the same on all; -1: none */
-  bool save_failed;    /* rank 0: a save beside the steps has failed; all stop */
-  bool saving_best;    /* rank 0: of the running save */
-  double stood;        /* seconds that it stopped the steps for */
+  struct pace pace;
+  struct pace_spread spread; /* of the last epoch that ended */
+  double opened;             /* clock at trainer_create */
+  double last_save;          /* clock */
+  struct saver *saver;       /* rank 0's; NULL on the others */
+  int64_t saved_step;        /* rank 0: of the last good checkpoint; -1: none */
+  int64_t common_save;       /* the last step that all ranks saved together; the same on all; -1: none */
+  bool save_failed;          /* rank 0: a save beside the steps has failed; all stop */
+  bool saving_best;          /* rank 0: of the running save */
+  double stood;              /* seconds that it stopped the steps for */
   struct progress view;
   struct evaluation tested; /* the last evaluation; samples 0: none */
 };

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "model/base/deadline.h"
+#include "model/base/clock.h"
 #include "model/base/log.h"
 #include "model/base/world_parts.h"
 
@@ -16,6 +17,8 @@ struct world_pulse {
   _Atomic int64_t step, waits;
   atomic_int depth; /* of nested waits */
   atomic_bool patient;
+  double began,
+      waited; /* the main thread's own: when the outermost wait began, seconds of those that ended */
 };
 
 void world_library(char *text, size_t capacity) {
@@ -173,13 +176,19 @@ void world_abort(const struct world *world, int code) {
 /* ---- what the main thread does ---- */
 
 void world_wait_begin(const struct world *world) {
-  if (world->pulse) atomic_fetch_add(&world->pulse->depth, 1);
+  if (!world->pulse) return;
+  if (atomic_fetch_add(&world->pulse->depth, 1) == 0) world->pulse->began = clock_seconds();
 }
 
 void world_wait_end(const struct world *world) {
   if (!world->pulse) return;
   atomic_fetch_add(&world->pulse->waits, 1);
-  atomic_fetch_sub(&world->pulse->depth, 1);
+  if (atomic_fetch_sub(&world->pulse->depth, 1) == 1)
+    world->pulse->waited += clock_seconds() - world->pulse->began;
+}
+
+double world_wait_seconds(const struct world *world) {
+  return world->pulse ? world->pulse->waited : 0;
 }
 
 void world_set_step(const struct world *world, int64_t step) {

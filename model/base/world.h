@@ -35,6 +35,8 @@ struct world_state {
 /* Around each wait for other ranks or the device; may be nested. The exchanges below have it inside. */
 void world_wait_begin(const struct world *world);
 void world_wait_end(const struct world *world);
+/* Seconds that this rank's main thread, which asks, has spent in such waits so far. */
+double world_wait_seconds(const struct world *world);
 void world_set_step(const struct world *world, int64_t step);
 void world_set_patient(const struct world *world, bool patient);
 struct world_state world_state(const struct world *world);
