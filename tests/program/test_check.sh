@@ -91,6 +91,8 @@ if unshare --mount mount -t tmpfs none /mnt 2> /dev/null; then
   found fail out "has 1 MiB free"
   mounted 500m "$WORK/small" --out "$WORK/small/run"
   found warn out "has 500 MiB free"
+  mounted 2g,ro "$WORK/small" --out "$WORK/small/run"
+  found fail out "cannot be written: Read-only file system"
   mounted 8m /dev/shm
   found fail shm "has [78] MiB free"
   mounted 64m /dev/shm
@@ -114,7 +116,32 @@ int MPI_Allreduce(const void *mine, void *sum, int count, MPI_Datatype type, MPI
   return code;
 }
 END
-  for name in other wrong; do
+  cat > "$WORK/slow.c" << 'END'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <string.h>
+#include <unistd.h>
+int dnnl_primitive_execute(const void *primitive, void *stream, int count, const void *arguments) {
+  int (*execute)(const void *, void *, int, const void *);
+  void *found = dlsym(RTLD_NEXT, "dnnl_primitive_execute");
+  memcpy(&execute, &found, sizeof execute);
+  usleep(80000);
+  return execute(primitive, stream, count, arguments);
+}
+END
+  cat > "$WORK/nothing.c" << 'END'
+#include <errno.h>
+#include <sys/socket.h>
+int bind(int fd, const struct sockaddr *address, socklen_t length) {
+  (void)fd, (void)address, (void)length;
+  return errno = EACCES, -1;
+}
+int flock(int fd, int operation) {
+  (void)fd, (void)operation;
+  return errno = ENOLCK, -1;
+}
+END
+  for name in other wrong slow nothing; do
     mpicc -shared -fPIC -o "$WORK/$name.so" "$WORK/$name.c" || fail "the library to preload"
   done
   one mpirun --oversubscribe --bind-to none -np 1 "$CONVOY" "${check[@]}" : \
@@ -124,4 +151,11 @@ END
   found warn libraries "compiled with others: .*HDF5 1.99.0"
   one mpirun --oversubscribe --bind-to none -np 2 -x LD_PRELOAD="$WORK/wrong.so" "$CONVOY" "${check[@]}"
   found fail all-reduce "element 777 of the sum over 2 ranks is 1556"
+  one mpirun --oversubscribe --bind-to none -np 1 "$CONVOY" "${check[@]}" : \
+    -np 1 -x LD_PRELOAD="$WORK/slow.so" "$CONVOY" "${check[@]}"
+  found warn products "rank 1\|512"
+  LD_PRELOAD=$WORK/nothing.so one "$CONVOY" "${check[@]}" --out "$WORK/none/run"
+  found fail network "no TCP port can be opened: Permission denied"
+  grep -q "^warn  out .*has no locks" "$WORK/out.txt" || fail "no locks: no warning" "$WORK/out.txt"
+  pass "warn: out: no locks"
 fi

@@ -63,7 +63,26 @@ ends container COMPLETED 0:0
 CONVOY_IMAGE=$WORK/none.sif submit image container.sbatch "${one[@]}" -- --out "$WORK/image"
 ends image FAILED 2:0
 grep -q "^error: no image '$WORK/none.sif'" "$WORK/image.txt" || fail "no image: not named" "$WORK/image.txt"
-pass "container.sbatch: each task in a container; a missing image is named"
+# ... by Pyxis, whose options srun has only with it.
+cat > "$WORK/bin/srun" << 'END'
+#!/usr/bin/env bash
+words=() seen=""
+for word in "$@"; do
+  case $word in
+    --container-image=name | --container-mounts="$PWD:$PWD" | --container-workdir="$PWD") seen+=x ;;
+    convoy) words+=("$CONVOY") ;;
+    *) words+=("$word") ;;
+  esac
+done
+[ "$seen" = xxx ] || exit 9
+PATH=${PATH#*:} exec srun "${words[@]}"
+END
+chmod +x "$WORK/bin/srun"
+PATH=$WORK/bin:$PATH CONVOY_CONTAINER=pyxis CONVOY_IMAGE=name submit pyxis container.sbatch "${one[@]}" -- --out "$WORK/pyxis" \
+  --epochs 1 --eval-every 0
+ends pyxis COMPLETED 0:0
+same_log "$WORK/container" "$WORK/pyxis" "Pyxis"
+pass "container.sbatch: each task in a container, by Apptainer or Pyxis; a missing image is named"
 
 # ---- scancel stays; by mpirun also after a stop on request that requeues ----
 endless=(--epochs 100000 --eval-every 0)

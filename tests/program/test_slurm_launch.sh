@@ -69,6 +69,29 @@ assert [row["check"] for row in text["checks"] if row["state"] == "fail"] == ["r
 END
 pass "convoy check over two nodes, table and JSON"
 
+cat > "$WORK/loopback.c" << 'END'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <string.h>
+int getifaddrs(struct ifaddrs **list) {
+  int (*get)(struct ifaddrs **);
+  void *found = dlsym(RTLD_NEXT, "getifaddrs");
+  memcpy(&get, &found, sizeof get);
+  int code = get(list);
+  for (struct ifaddrs *i = code == 0 ? *list : NULL; i; i = i->ifa_next)
+    if (!(i->ifa_flags & IFF_LOOPBACK)) i->ifa_flags &= ~(unsigned)IFF_UP;
+  return code;
+}
+END
+mpicc -shared -fPIC -o "$WORK/loopback.so" "$WORK/loopback.c" || fail "the library to preload"
+run "${two[@]}" --ntasks-per-node=1 --export=ALL,LD_PRELOAD="$WORK/loopback.so" "$CONVOY" check --backend cpu
+expect 0 "check with the loopback alone"
+grep -q '^warn  network .*only the loopback is up .* there are 2 hosts' "$WORK/out.txt" ||
+  fail "check: the loopback alone: no warning" "$WORK/out.txt"
+pass "convoy check: hosts with only a loopback are warned of"
+
 # ---- MPI's start and end wait for the ranks of all nodes ----
 mpicc -shared -fPIC -o "$WORK/late.so" tests/slurm/late.c || fail "the library to preload"
 # late start|end FENCE: two ranks of which one is late there; times in $WORK/times.
