@@ -84,14 +84,14 @@ static void describe(const struct watchdog *w, const struct watchdog_verdict *ve
   static const char advice[] = "start again with --resume";
   switch (verdict->fault) {
   case WATCHDOG_DEAD:
-    snprintf(line, capacity, "error: %s died; its last step was %" PRId64 "; %s\n", who, peer->step, advice);
+    snprintf(line, capacity, "error: %s died; its last known step was %" PRId64 "; %s\n", who, peer->step,
+             advice);
     return;
   case WATCHDOG_SILENT:
-    snprintf(
-        line, capacity,
-        "error: %s is silent for %.1f s (frozen, or its host or network is lost); its last step was %" PRId64
-        "; --comm-timeout is %.0f s; %s\n",
-        who, verdict->seconds, peer->step, w->comm_seconds, advice);
+    snprintf(line, capacity,
+             "error: %s is silent for %.1f s (frozen, or its host or network is lost); its last known step "
+             "was %" PRId64 "; --comm-timeout is %.0f s; %s\n",
+             who, verdict->seconds, peer->step, w->comm_seconds, advice);
     return;
   case WATCHDOG_STUCK:
     snprintf(

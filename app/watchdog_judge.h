@@ -11,7 +11,7 @@ struct watchdog_peer {
   bool gone;        /* it said good-bye */
   double heard;     /* when its last beat came */
   double closed;    /* when its link broke; 0: it stands */
-  int64_t step;     /* the last step that it has begun */
+  int64_t step;     /* the last step that it has begun, as of its last beat */
   int64_t activity; /* grows as long as its main thread moves */
   bool waiting;     /* for other ranks or the device */
 };

@@ -23,7 +23,7 @@ for victim in 1 0 2; do
   took=$(($(date +%s) - before))
   expect 5 "rank $victim frozen"
   one_error "rank $victim frozen"
-  grep -Eq "^error: rank $victim on host $(hostname) is silent .*last step was [0-9]+" "$WORK/err.txt" ||
+  grep -Eq "^error: rank $victim on host $(hostname) is silent .*last known step was [0-9]+" "$WORK/err.txt" ||
     fail "rank $victim frozen: not named" "$WORK/err.txt"
   [ $took -le $((limit + 10)) ] || fail "rank $victim frozen: the job took $took s to end"
   none_left "$out" "rank $victim frozen"
