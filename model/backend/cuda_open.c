@@ -5,16 +5,11 @@
 #include <string.h>
 
 #include "model/backend/devices.h"
+#include "model/backend/gpu_map.h"
 #include "model/backend/cuda_backend.h"
 #include "model/backend/kernels.h"
 
-enum { PCI_TEXT = 20, OLDEST_TENSOR_MAJOR = 8 };
-
-/* What the ranks tell each other about their devices. */
-struct claim {
-  char host[64];
-  char pci[PCI_TEXT]; /* "" if this rank has none */
-};
+enum { OLDEST_TENSOR_MAJOR = 8 };
 
 bool cuda_device_visible(void) {
   int count = 0;
@@ -45,30 +40,13 @@ static enum status count_devices(const struct world *world, int *count) {
       visible ? "set to " : "not set", visible ? (visible[0] ? visible : "nothing") : "");
 }
 
-static enum status choose_device(const struct world *world, int *device) {
-  int count = 0;
-  TRY(count_devices(world, &count));
-  if (count > 1 && world->seats > count)
-    return RAISE(STATUS_INPUT, "host %s: %d ranks but %d visible GPUs: start at most one rank a GPU",
-                 world->host, world->seats, count);
-  *device = count == 1 ? 0 : world->seat;
-  return STATUS_OK;
-}
-
 /* Two ranks of one host on one GPU? Every rank comes to the same answer. */
-static enum status check_claims(const struct world *world, const struct claim *mine) {
+static enum status check_claims(const struct world *world, const struct gpu_claim *mine) {
   enum status status = STATUS_OK;
-  struct claim *all = calloc((size_t)world->size, sizeof *all);
+  struct gpu_claim *all = calloc((size_t)world->size, sizeof *all);
   if (!all) return RAISE(STATUS_INPUT, "out of memory");
   TRY_OUT(world_allgather(world, mine, sizeof *mine, all));
-  for (int a = 0; a < world->size && status == STATUS_OK; a++)
-    for (int b = a + 1; b < world->size && status == STATUS_OK; b++)
-      if (all[a].pci[0] && strcmp(all[a].pci, all[b].pci) == 0 && strcmp(all[a].host, all[b].host) == 0)
-        status = RAISE(
-            STATUS_INPUT,
-            "host %s: ranks %d and %d have the same GPU (%s): start one rank a GPU, and let each see its "
-            "own or all of them",
-            all[a].host, a, b, all[a].pci);
+  status = gpu_check_claims(all, world->size);
 out:
   free(all);
   return status;
@@ -92,11 +70,13 @@ static enum status check_device(const struct world *world, enum precision precis
   return STATUS_OK;
 }
 
-static enum status open_device(enum precision precision, struct cuda_backend *cuda, struct claim *claim) {
+static enum status open_device(enum precision precision, struct cuda_backend *cuda, struct gpu_claim *claim) {
   const struct world *world = cuda->base.world;
   struct cuda_context *context = &cuda->context;
   struct cudaDeviceProp properties;
-  TRY(choose_device(world, &context->device));
+  int visible = 0;
+  TRY(count_devices(world, &visible));
+  TRY(gpu_choose(world, visible, &context->device));
   cudaError_t error = cudaSetDevice(context->device);
   if (error == cudaSuccess) error = cudaFree(NULL); /* makes the device's context */
   if (error != cudaSuccess) {
@@ -105,7 +85,7 @@ static enum status open_device(enum precision precision, struct cuda_backend *cu
                  context->device, cudaGetErrorString(error));
   }
   TRY_CUDA(cudaGetDeviceProperties(&properties, context->device));
-  TRY_CUDA(cudaDeviceGetPCIBusId(claim->pci, PCI_TEXT, context->device));
+  TRY_CUDA(cudaDeviceGetPCIBusId(claim->pci, (int)sizeof claim->pci, context->device));
   TRY(check_device(world, precision, &properties));
   context->multiprocessors = properties.multiProcessorCount;
   snprintf(cuda->base.description, sizeof cuda->base.description, "cuda: %.64s, sm_%d%d, %s", properties.name,
@@ -117,7 +97,7 @@ static enum status open_device(enum precision precision, struct cuda_backend *cu
 
 enum status cuda_open_device(enum precision precision, struct cuda_backend *cuda) {
   const struct world *world = cuda->base.world;
-  struct claim claim;
+  struct gpu_claim claim;
   memset(&claim, 0, sizeof claim);
   snprintf(claim.host, sizeof claim.host, "%s", world->host);
   TRY(world_agree(world, open_device(precision, cuda, &claim)));
