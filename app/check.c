@@ -50,7 +50,7 @@ enum status check_add(struct check *check, const char *name, const struct check_
   const struct world *world = check->world;
   struct check_row mine, *row = &check->row[check->count++];
   struct check_row *all = calloc((size_t)world->size, sizeof *all);
-  enum status status = all ? STATUS_OK : RAISE(STATUS_INTERNAL, "no memory for %d results", world->size);
+  enum status status = all ? STATUS_OK : RAISE(STATUS_INPUT, "no memory for %d results", world->size);
   TRY_OUT(world_agree(world, status));
   memset(&mine, 0, sizeof mine);
   mine.rank = world->rank;
@@ -133,7 +133,7 @@ static enum status print_json(const struct check *check, int failed) {
   cJSON_AddItemToObject(object, "ranks", json_ranks(check));
   char *text = cJSON_PrintUnformatted(object);
   cJSON_Delete(object);
-  if (!text) return RAISE(STATUS_INTERNAL, "no memory for the report");
+  if (!text) return RAISE(STATUS_INPUT, "no memory for the report");
   printf("%s\n", text);
   free(text);
   return STATUS_OK;

@@ -119,7 +119,7 @@ enum status check_products(struct check *check) {
   check_say(&own, CHECK_OK, NULL, "-");
   enum status status = world_agree(world, bench_ceiling(backend, &ceiling));
   double *rate = calloc((size_t)world->size, sizeof *rate);
-  if (status == STATUS_OK && !rate) status = RAISE(STATUS_INTERNAL, "no memory for %d rates", world->size);
+  if (status == STATUS_OK && !rate) status = RAISE(STATUS_INPUT, "no memory for %d rates", world->size);
   status = world_agree(world, status);
   if (status == STATUS_OK) status = world_allgather(world, &ceiling.operations_per_s, sizeof *rate, rate);
   if (status == STATUS_OK) {

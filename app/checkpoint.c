@@ -240,7 +240,7 @@ enum status checkpoint_open(const char *path, struct checkpoint **result) {
   struct checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
   if (checkpoint) checkpoint->file = H5I_INVALID_HID;
   if (!checkpoint || access < 0 || !(checkpoint->path = strdup(path))) {
-    status = RAISE(STATUS_INTERNAL, "out of memory while reading %s", path);
+    status = RAISE(STATUS_INPUT, "out of memory while reading %s", path);
     goto out;
   }
   if (H5Pset_fapl_core(access, 1 << 20, 0) >= 0) checkpoint->file = H5Fopen(path, H5F_ACC_RDONLY, access);

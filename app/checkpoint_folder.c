@@ -62,7 +62,7 @@ static enum status list_open(const char *directory, const char *suffix, struct l
     if (!name_parse(entry->d_name, suffix, &step)) continue;
     int64_t *more = realloc(listing->steps, (size_t)(listing->count + 1) * sizeof *more);
     if (!more) {
-      status = RAISE(STATUS_INTERNAL, "out of memory while reading the folder %s", directory);
+      status = RAISE(STATUS_INPUT, "out of memory while reading the folder %s", directory);
       break;
     }
     listing->steps = more;
@@ -165,21 +165,28 @@ enum status checkpoint_remove_all(const char *directory) {
 /* ---- finding
  * ------------------------------------------------------------------------------------------------------- */
 
+/* Whether an open that gave `status` says that this file is no good, and not that memory is short. */
+static bool is_bad_file(enum status status, const char *path) {
+  return status == STATUS_STORAGE || (status == STATUS_INPUT && access(path, F_OK) != 0);
+}
+
 enum status checkpoint_newest(const char *directory, struct checkpoint **checkpoint) {
   struct listing listing;
   TRY(list_open(directory, "", &listing));
   *checkpoint = NULL;
   enum status status = STATUS_OK;
   char newest[512] = "";
+  bool bad = false;
   for (int i = 0; i < listing.count; i++) {
     char path[CHECKPOINT_PATH];
     status = checkpoint_open(checkpoint_path(directory, listing.steps[i], path), checkpoint);
-    if (status == STATUS_OK || status == STATUS_INTERNAL) break;
+    bad = is_bad_file(status, path);
+    if (!bad) break;
     log_warning("checkpoint does not load, an older one is tried: %s", error_message());
     if (i == 0) snprintf(newest, sizeof newest, "%s", error_message());
     error_clear();
   }
-  if (listing.count > 0 && status != STATUS_OK && status != STATUS_INTERNAL)
+  if (bad)
     status =
         RAISE(STATUS_STORAGE,
               "none of the %d checkpoints in %s loads (%s): restore one, or start anew with another --out",

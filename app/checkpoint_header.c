@@ -48,7 +48,7 @@ static enum status digest_rest(int fd, const char *path, uint64_t *digest) {
   char *buffer = malloc(READ_BYTES);
   ssize_t got = -1;
   if (!state || !buffer || XXH3_64bits_reset(state) == XXH_ERROR) {
-    status = RAISE(STATUS_INTERNAL, "out of memory while reading %s", path);
+    status = RAISE(STATUS_INPUT, "out of memory while reading %s", path);
     goto out;
   }
   while ((got = read_full(fd, buffer, READ_BYTES)) > 0) XXH3_64bits_update(state, buffer, (size_t)got);

@@ -18,7 +18,7 @@ struct table {
 
 static enum status table_create(int64_t batches, struct table *table) {
   double *memory = calloc((size_t)(3 * batches + 1), sizeof *memory);
-  if (!memory) return RAISE(STATUS_INTERNAL, "no memory for the sums of %lld batches", (long long)batches);
+  if (!memory) return RAISE(STATUS_INPUT, "no memory for the sums of %lld batches", (long long)batches);
   *table = (struct table){.batches = batches,
                           .loss = memory,
                           .correct = memory + batches,
@@ -34,7 +34,7 @@ static enum status plan_part(struct session *session, int64_t first, int64_t cou
   struct sample *list = calloc((size_t)count, sizeof *list);
   struct step_row *rows = calloc((size_t)steps, sizeof *rows);
   if (!list || !rows) {
-    status = RAISE(STATUS_INTERNAL, "no memory for a list of %lld samples", (long long)count);
+    status = RAISE(STATUS_INPUT, "no memory for a list of %lld samples", (long long)count);
     goto out;
   }
   for (int64_t i = 0; i < count; i++) list[i].index = (uint32_t)(first + i);

@@ -46,7 +46,7 @@ static int by_seconds(const void *a, const void *b) {
 enum status pace_gather(struct pace *pace, const struct world *world, struct pace_spread *spread) {
   struct rank_pace mine = {.rank = world->rank};
   struct rank_pace *all = calloc((size_t)world->size, sizeof *all);
-  enum status status = all ? STATUS_OK : RAISE(STATUS_INTERNAL, "no memory for the ranks' times");
+  enum status status = all ? STATUS_OK : RAISE(STATUS_INPUT, "no memory for the ranks' times");
   *spread = (struct pace_spread){0};
   if (pace->epoch_steps > 0) mine.seconds = pace->epoch_own / (double)pace->epoch_steps;
   memcpy(mine.host, world->host, sizeof mine.host);

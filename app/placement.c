@@ -17,7 +17,7 @@ enum status placement_gather(const struct world *world, const char *device, bool
                              struct placement **all) {
   struct placement own, *made = calloc((size_t)world->size, sizeof *made);
   enum status status =
-      made ? STATUS_OK : RAISE(STATUS_INTERNAL, "no memory for the map of %d ranks", world->size);
+      made ? STATUS_OK : RAISE(STATUS_INPUT, "no memory for the map of %d ranks", world->size);
   TRY_OUT(world_agree(world, status));
   memset(&own, 0, sizeof own);
   const char *visible = getenv("CUDA_VISIBLE_DEVICES");

@@ -56,7 +56,7 @@ enum status record_create(const struct train_options *options, const struct data
   record->class_names = join_names(dataset);
   if (!record->model || !record->class_names) {
     record_destroy(record);
-    return RAISE(STATUS_INTERNAL, "no memory for the run's record");
+    return RAISE(STATUS_INPUT, "no memory for the run's record");
   }
   add_options(record, options, true);
   snprintf(add(record, "classes"), RECORD_VALUE, "%d", dataset->classes);

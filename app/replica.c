@@ -49,7 +49,7 @@ enum status replica_check(const struct world *world, const float *params, int64_
   if (world->size == 1) return STATUS_OK;
   struct replica mine = {.digest = XXH3_64bits(params, (size_t)count * sizeof *params)};
   struct replica *all = calloc((size_t)world->size, sizeof *all);
-  enum status status = all ? STATUS_OK : RAISE(STATUS_INTERNAL, "no memory for %d digests", world->size);
+  enum status status = all ? STATUS_OK : RAISE(STATUS_INPUT, "no memory for %d digests", world->size);
   snprintf(mine.host, sizeof mine.host, "%s", world->host);
   TRY_OUT(world_agree(world, status));
   TRY_OUT(world_allgather(world, &mine, sizeof mine, all));
@@ -67,7 +67,7 @@ enum status replica_disturb(const struct world *world, struct net *net, int64_t 
     return STATUS_OK;
   unsetenv("CONVOY_TEST_PERTURB_RANK");
   float *params = malloc((size_t)net_region_count(net, NET_PARAMS) * sizeof *params);
-  if (!params) return RAISE(STATUS_INTERNAL, "no memory for a copy of the parameters");
+  if (!params) return RAISE(STATUS_INPUT, "no memory for a copy of the parameters");
   enum status status;
   uint32_t bits;
   TRY_OUT(net_read(net, NET_PARAMS, params));

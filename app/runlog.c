@@ -86,7 +86,7 @@ static void remove_folders(struct runlog *runlog) {
 enum status runlog_open(const char *out, enum runlog_mode mode, struct runlog **result) {
   TRY(runlog_check(out, mode));
   struct runlog *runlog = calloc(1, sizeof *runlog);
-  if (!runlog) return RAISE(STATUS_INTERNAL, "out of memory");
+  if (!runlog) return RAISE(STATUS_INPUT, "out of memory");
   *runlog = (struct runlog){.mode = mode, .lock = -1, .loss = -1, .epochs = -1};
   snprintf(runlog->out, sizeof runlog->out, "%s", out);
   enum status status = STATUS_OK;

@@ -64,7 +64,7 @@ static size_t keep_rows(char *text, size_t bytes, const struct runlog_csv *csv, 
 static enum status read_all(int fd, const char *path, size_t bytes, char **text, size_t *read_bytes) {
   char *data = malloc(bytes + 1);
   size_t used = 0;
-  if (!data) return RAISE(STATUS_INTERNAL, "out of memory while reading %s (%zu bytes)", path, bytes);
+  if (!data) return RAISE(STATUS_INPUT, "out of memory while reading %s (%zu bytes)", path, bytes);
   while (used < bytes) {
     ssize_t got = read(fd, data + used, bytes - used);
     if (got < 0 && errno == EINTR) continue;

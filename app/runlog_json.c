@@ -139,7 +139,7 @@ static cJSON *time_node(void) {
 }
 
 static enum status out_of_memory(const struct runlog *runlog) {
-  return RAISE(STATUS_INTERNAL, "out of memory while describing the run in %s", runlog->out);
+  return RAISE(STATUS_INPUT, "out of memory while describing the run in %s", runlog->out);
 }
 
 static enum status json_write(struct runlog *runlog) {
@@ -152,13 +152,13 @@ static enum status json_write(struct runlog *runlog) {
   return status;
 }
 
-/* When the run that is resumed was started: from its run.json, NULL if that does not say. */
-static cJSON *former_start(const struct runlog *runlog) {
+/* When the run that is resumed was started: from its run.json, now if that does not say. */
+static cJSON *start_node(const struct runlog *runlog) {
   char path[PATH_MAX], *text = NULL;
   cJSON *json = NULL, *start = NULL;
-  if (runlog->mode != RUNLOG_RESUME) return NULL;
+  if (runlog->mode != RUNLOG_RESUME) return time_node();
   FILE *file = fopen(runlog_path(runlog, "run.json", path), "rb");
-  if (!file) return NULL;
+  if (!file) return time_node();
   size_t capacity = 1 << 20, bytes = 0;
   if ((text = malloc(capacity + 1))) bytes = fread(text, 1, capacity, file);
   if (text) text[bytes] = '\0';
@@ -169,14 +169,13 @@ static cJSON *former_start(const struct runlog *runlog) {
   cJSON_Delete(json);
   free(text);
   fclose(file);
-  return start;
+  return start ? start : time_node();
 }
 
 static bool describe(struct runlog *runlog, const struct runlog_section *sections, int count) {
-  cJSON *start = former_start(runlog);
   bool good = set_member(runlog->json, "format", text_node("convoy-run-1")) &&
               set_member(runlog->json, "status", text_node("running")) &&
-              set_member(runlog->json, "started", start ? start : time_node()) &&
+              set_member(runlog->json, "started", start_node(runlog)) &&
               set_member(runlog->json, "updated", time_node());
   for (int i = 0; good && i < count; i++)
     good = set_section(runlog->json, sections[i].name, sections[i].values, sections[i].count);

@@ -24,7 +24,7 @@ struct saver {
 
 enum status saver_create(struct saver **saver) {
   *saver = calloc(1, sizeof **saver);
-  return *saver ? STATUS_OK : RAISE(STATUS_INTERNAL, "no memory for the saving thread");
+  return *saver ? STATUS_OK : RAISE(STATUS_INPUT, "no memory for the saving thread");
 }
 
 static enum status write_all(const struct saver_job *job) {

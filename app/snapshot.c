@@ -26,7 +26,7 @@ enum status snapshot_create(struct backend *backend, struct net *net, enum optim
     snapshot->region[r] = memory;
   }
   snapshot->items = calloc((size_t)net_item_count(net) * NET_REGION_COUNT, sizeof *snapshot->items);
-  if (!snapshot->items) TRY_OUT(RAISE(STATUS_INTERNAL, "no memory for a list of the parameters"));
+  if (!snapshot->items) TRY_OUT(RAISE(STATUS_INPUT, "no memory for a list of the parameters"));
   bool sgd = kind == OPTIMIZER_SGD;
   for (int i = 0; i < net_item_count(net); i++) {
     struct net_item item = net_item(net, i);

@@ -33,12 +33,12 @@ enum status tensorboard_describe(const struct train *train) {
   FILE *file = fopen(path, "r");
   if (!file) TRY_OUT(RAISE(STATUS_STORAGE, "%s, written just now, cannot be read", path));
   page = open_memstream(&text, &bytes);
-  if (!page) TRY_OUT(RAISE(STATUS_INTERNAL, "no memory for the description of the run"));
+  if (!page) TRY_OUT(RAISE(STATUS_INPUT, "no memory for the description of the run"));
   while (getline(&line, &room, file) > 0) fprintf(page, "    %s", line); /* Markdown's form of code */
   bool failed = ferror(page) != 0;
   failed = fclose(page) != 0 || failed;
   page = NULL;
-  if (failed) TRY_OUT(RAISE(STATUS_INTERNAL, "no memory for the description of the run"));
+  if (failed) TRY_OUT(RAISE(STATUS_INPUT, "no memory for the description of the run"));
   tensorboard_text(train->trainer.board, "run", first_step(train), text);
 out:
   if (page) fclose(page);
@@ -80,7 +80,7 @@ static enum status predict(const struct session *session, struct examples *examp
   if (batch == 0) return STATUS_OK;
   struct sample *list = calloc((size_t)batch, sizeof *list);
   float *logits = calloc((size_t)(batch * d->classes), sizeof *logits);
-  if (!list || !logits) TRY_OUT(RAISE(STATUS_INTERNAL, "no memory for %d images", SHOWN));
+  if (!list || !logits) TRY_OUT(RAISE(STATUS_INPUT, "no memory for %d images", SHOWN));
   for (int64_t i = 0; i < batch; i++)
     list[i].index = (uint32_t)(i % examples->count * d->test.count / examples->count);
   TRY_OUT(net_plan(session->net, list, batch, &(struct step_row){.scale = 1.0f / (float)batch}, 1));
@@ -103,7 +103,7 @@ static enum status framed(const struct dataset *d, int64_t index, bool wrong, st
   const uint8_t *from = d->test.images + index * d->height * d->width * d->channels;
   *image = (struct image){.height = d->height + 2 * FRAME, .width = d->width + 2 * FRAME};
   image->pixels = malloc((size_t)image->height * (size_t)image->width * 3);
-  if (!image->pixels) return RAISE(STATUS_INTERNAL, "no memory for an image");
+  if (!image->pixels) return RAISE(STATUS_INPUT, "no memory for an image");
   for (int y = 0; y < image->height; y++)
     for (int x = 0; x < image->width; x++) {
       uint8_t *pixel = image->pixels + 3 * (y * image->width + x);
@@ -167,7 +167,7 @@ static enum status put_table(const struct train *train, const struct examples *e
   char *text = NULL, number[16];
   size_t bytes = 0;
   FILE *page = open_memstream(&text, &bytes);
-  if (!page) return RAISE(STATUS_INTERNAL, "no memory for a table of predictions");
+  if (!page) return RAISE(STATUS_INPUT, "no memory for a table of predictions");
   fputs("| example | test image | class | predicted | probability |\n|---|---|---|---|---|\n", page);
   for (int64_t i = 0; i < examples->count; i++) {
     fprintf(page, "| %02d | %lld | ", (int)i, (long long)examples->index[i]);
@@ -179,7 +179,7 @@ static enum status put_table(const struct train *train, const struct examples *e
   failed = fclose(page) != 0 || failed;
   if (!failed) tensorboard_text(train->trainer.board, "examples/predictions", train->trainer.at.step, text);
   free(text);
-  return failed ? RAISE(STATUS_INTERNAL, "no memory for a table of predictions") : STATUS_OK;
+  return failed ? RAISE(STATUS_INPUT, "no memory for a table of predictions") : STATUS_OK;
 }
 
 enum status tensorboard_examples(const struct train *train) {

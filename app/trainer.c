@@ -33,7 +33,7 @@ enum status trainer_create(struct trainer *t) {
   t->begin = calloc((size_t)t->epoch_steps + 1, sizeof *t->begin);
   t->rows = calloc((size_t)t->epoch_steps + 1, sizeof *t->rows);
   if (!t->order || !t->mine || !t->begin || !t->rows)
-    return RAISE(STATUS_INTERNAL, "no memory for the order of %" PRId64 " samples", t->sampler.count);
+    return RAISE(STATUS_INPUT, "no memory for the order of %" PRId64 " samples", t->sampler.count);
   if (t->runlog) TRY(saver_create(&t->saver));
   progress_open(&t->view, t->options->quiet || !t->runlog, t->at.step);
   return STATUS_OK;

@@ -230,7 +230,7 @@ static void release(struct watchdog *w) {
 
 static enum status create(const struct world *world, struct watchdog **watchdog) {
   struct watchdog *w = calloc(1, sizeof *w);
-  if (!w) return RAISE(STATUS_INTERNAL, "no memory for the watchdog");
+  if (!w) return RAISE(STATUS_INPUT, "no memory for the watchdog");
   size_t size = (size_t)world->size;
   w->world = world;
   w->host = calloc(size, sizeof *w->host);
@@ -244,7 +244,7 @@ static enum status create(const struct world *world, struct watchdog **watchdog)
     return STATUS_OK;
   }
   release(w);
-  return RAISE(STATUS_INTERNAL, "no memory or file descriptor for the watchdog");
+  return RAISE(STATUS_INPUT, "no memory or file descriptor for the watchdog");
 }
 
 /* Says once which ranks are not watched. */

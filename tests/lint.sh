@@ -57,6 +57,9 @@ cpp_check() {
 check "clang-format: ${#sources[@]} files" clang-format --dry-run -Werror "${sources[@]}"
 check "clang-tidy: ${#compiled[@]} files" tidy
 check "cppcheck: ${#compiled[@]} files" cpp_check
+# Too little memory has one status: what error.h says.
+memory_status() { ! grep -Pzo 'RAISE\(\s*STATUS_INTERNAL,\s*"(no|out of) memory[^"]*' "${sources[@]}" | tr '\0' '\n' | grep .; }
+check "too little memory is STATUS_INPUT" memory_status
 check "shellcheck: ${#scripts[@]} scripts" shellcheck -x "${scripts[@]}"
 
 printf 'lint: %d passed, %d failed\n' "$passed" "$failed"

@@ -177,6 +177,10 @@ static void test_fall_back(void **state) {
   spill(path_of(f, "step-00000010.h5"), "", 0);
   assert_int_equal(newest_step_heard(f, heard, sizeof heard), 9);
   assert_non_null(strstr(heard, "step-00000010.h5 is truncated: 0 bytes"));
+  assert_int_equal(symlink("nowhere", path_of(f, "step-00000020.h5")), 0);
+  assert_int_equal(newest_step_heard(f, heard, sizeof heard), 9);
+  assert_non_null(strstr(heard, "step-00000020.h5: No such file"));
+  assert_int_equal(unlink(path_of(f, "step-00000020.h5")), 0);
   flip(path_of(f, "step-00000009.h5"), 700);
   int before = entries(f);
   assert_int_equal(checkpoint_newest(f->folder, &c), STATUS_STORAGE);

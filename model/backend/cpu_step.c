@@ -81,12 +81,6 @@ struct update {
 
 OP_CPU_CLONES static void sgd_range(const struct update *args, struct op_cpu_range range) {
   const struct update u = *args;
-  if (!u.slot0) {
-#pragma omp simd
-    for (int64_t i = range.first; i < range.last; i++)
-      u.params[i] -= u.rate * (u.gradients[i] + u.decay * u.params[i]);
-    return;
-  }
 #pragma omp simd
   for (int64_t i = range.first; i < range.last; i++) {
     float d = u.gradients[i] + u.decay * u.params[i];

@@ -100,13 +100,13 @@ enum status world_fill(struct world *world, MPI_Comm all) {
   world->comm = calloc(1, sizeof *world->comm);
   if (!world->comm) {
     MPI_Comm_free(&all);
-    return RAISE(STATUS_INTERNAL, "no memory for the communicators");
+    return RAISE(STATUS_INPUT, "no memory for the communicators");
   }
   *world->comm = (struct world_comm){.all = all, .node = MPI_COMM_NULL, .leaders = MPI_COMM_NULL};
   MPI_Comm_rank(all, &world->rank);
   MPI_Comm_size(all, &world->size);
   world->comm->node_of = calloc((size_t)world->size, sizeof *world->comm->node_of);
-  if (!world->comm->node_of) return RAISE(STATUS_INTERNAL, "no memory for %d ranks", world->size);
+  if (!world->comm->node_of) return RAISE(STATUS_INPUT, "no memory for %d ranks", world->size);
   return split_by_host(world);
 }
 
@@ -119,7 +119,7 @@ static enum status find_ranks(struct world *world) {
   if (gethostname(world->host, sizeof world->host) != 0) snprintf(world->host, sizeof world->host, "unknown");
   world->host[sizeof world->host - 1] = '\0';
   world->pulse = calloc(1, sizeof *world->pulse);
-  if (!world->pulse) return RAISE(STATUS_INTERNAL, "no memory for the ranks' state");
+  if (!world->pulse) return RAISE(STATUS_INPUT, "no memory for the ranks' state");
   TRY(world_check(MPI_Comm_dup(MPI_COMM_WORLD, &all), "copying the communicator"));
   TRY(world_fill(world, all)); /* the copies inherit MPI_ERRORS_RETURN */
   world->seat = world->local_rank;

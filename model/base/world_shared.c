@@ -53,7 +53,7 @@ static enum status map_own(const struct world *world, struct world_shared *share
 enum status world_shared_create(const struct world *world, size_t bytes, struct world_shared **shared,
                                 void **memory) {
   struct world_shared *made = calloc(1, sizeof *made);
-  if (!made) return RAISE(STATUS_INTERNAL, "no memory for a shared window");
+  if (!made) return RAISE(STATUS_INPUT, "no memory for a shared window");
   *made = (struct world_shared){.window = MPI_WIN_NULL, .bytes = bytes};
   enum status status = world->local_size == 1 ? map_own(world, made) : map_window(world, made);
   if (status != STATUS_OK) {

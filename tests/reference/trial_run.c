@@ -9,7 +9,7 @@ enum { POISON = 0xff, GUARD = 64, GUARD_BYTE = 0xa5 }; /* 0xff...: NaN as fp32 a
 static enum status fill(struct backend *backend, void *device, int byte, size_t bytes) {
   if (bytes == 0) return STATUS_OK;
   void *host = malloc(bytes);
-  if (!host) return RAISE(STATUS_INTERNAL, "no memory");
+  if (!host) return RAISE(STATUS_INPUT, "no memory");
   memset(host, byte, bytes);
   enum status status = backend->table->upload(backend, device, host, bytes);
   free(host);
@@ -22,7 +22,7 @@ static enum status put(struct backend *backend, struct trial_array *array, bool 
   if (bytes == 0) return STATUS_OK;
   if (poison) return fill(backend, array->device, POISON, bytes);
   void *host = malloc(bytes);
-  if (!host) return RAISE(STATUS_INTERNAL, "no memory");
+  if (!host) return RAISE(STATUS_INPUT, "no memory");
   array_encode(host, array->tensor.dtype, array->given, tensor_count(&array->tensor));
   enum status status = backend->table->upload(backend, array->device, host, bytes);
   free(host);
@@ -63,7 +63,7 @@ static enum status check_inputs(struct backend *backend, struct trial *trial) {
       enum status status = STATUS_OK;
       unsigned char *before = malloc(bytes), *after = malloc(bytes);
       if (!before || !after)
-        status = RAISE(STATUS_INTERNAL, "no memory");
+        status = RAISE(STATUS_INPUT, "no memory");
       else
         status = get(backend, array, after, trial_role_name((enum trial_role)role));
       if (status == STATUS_OK) {
