@@ -152,8 +152,10 @@ void progress_update(struct progress *progress, const struct progress_values *va
 void progress_clear(struct progress *progress) {
   log_lock();
   if (progress->drawn > 0) {
-    char line[260];
-    int length = snprintf(line, sizeof line, "\r%*s\r", progress->drawn, "");
+    char line[520];
+    int columns = terminal_columns(progress->fd) - 1; /* also what was typed behind the line, such as ^C */
+    if (columns > (int)sizeof line - 3) columns = (int)sizeof line - 3;
+    int length = snprintf(line, sizeof line, "\r%*s\r", columns, "");
     progress->drawn = 0;
     fflush(stdout);
     write_all(line, (size_t)length);
