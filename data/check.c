@@ -2,6 +2,7 @@
 #include "data/check.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "data/dataset_plan.h"
 #include "data/shard_tally.h"
@@ -32,7 +33,7 @@ static void check_rows(struct checking *checking, struct shard *shard) {
   enum status status = STATUS_OK;
   shard_tally_clear(&tally);
   for (int64_t begin = 0, end; begin < info->count && status == STATUS_OK; begin = end) {
-    end = shard_piece_end(shard, begin, info->count);
+    end = shard_piece_end(info, begin, info->count);
     if (end - begin > capacity) {
       capacity = end - begin;
       free(images);
@@ -54,30 +55,31 @@ static void check_rows(struct checking *checking, struct shard *shard) {
   free(labels);
 }
 
-/* A shard may differ from the others in its shape and in its classes. */
-static void join(struct checking *checking, struct shard *shard) {
-  report(checking, dataset_plan_join_shape(&checking->plan, shard));
-  report(checking, dataset_plan_join_classes(&checking->plan, shard));
+/* All lines of a shard that cannot be read. */
+static void report_faults(struct checking *checking, const struct shard_metadata *metadata) {
+  const char *line = metadata->fault;
+  for (int i = 0; i < metadata->faults; i++, line += strlen(line) + 1)
+    report(checking, RAISE(STATUS_INPUT, "%s", line));
 }
 
-/* Opens one shard and holds it to the others; with `rows`, reads them instead. Two passes, since a later
- * shard may be the one that gives the classes. */
-static enum status check_shard(struct checking *checking, const char *directory, const char *name,
-                               bool rows) {
-  char *path = shard_list_path(directory, name);
-  if (!path) return RAISE(STATUS_INPUT, "no memory to check %s", name);
-  struct shard *shard = NULL;
-  enum status status = shard_open(path, &shard);
-  if (status == STATUS_OK && rows) {
-    check_rows(checking, shard);
-  } else if (status == STATUS_OK) {
-    join(checking, shard);
-  } else {
-    error_clear();
-    if (!rows) report(checking, shard_inspect(path, report, checking));
+/* Two passes over those without faults, since a later shard may be the one that gives the classes. */
+static enum status check_shards(struct checking *checking, const char *const *path, int count,
+                                struct shard_metadata *metadata) {
+  TRY(shard_survey(path, count, metadata));
+  for (int i = 0; i < count; i++) {
+    report_faults(checking, &metadata[i]);
+    if (metadata[i].faults > 0) continue;
+    report(checking, dataset_plan_join_shape(&checking->plan, path[i], &metadata[i].info));
+    report(checking, dataset_plan_join_classes(&checking->plan, path[i], &metadata[i]));
   }
-  shard_close(shard);
-  free(path);
+  for (int i = 0; i < count; i++) {
+    struct shard *shard = NULL;
+    if (metadata[i].faults > 0) continue;
+    enum status status = shard_open_known(path[i], &metadata[i].info, &shard);
+    report(checking, status);
+    if (status == STATUS_OK) check_rows(checking, shard);
+    shard_close(shard);
+  }
   return STATUS_OK;
 }
 
@@ -87,18 +89,23 @@ enum status dataset_check(const char *directory, void (*fault)(void *context, co
   struct shard_list list;
   enum status status = STATUS_OK;
   TRY(shard_list_read(directory, &list));
-  if (list.count[SPLIT_TRAIN] + list.count[SPLIT_TEST] == 0)
+  int total = list.count[SPLIT_TRAIN] + list.count[SPLIT_TEST];
+  char **path = calloc((size_t)total + 1, sizeof *path);
+  struct shard_metadata *metadata = calloc((size_t)total + 1, sizeof *metadata);
+  if (!path || !metadata) TRY_OUT(RAISE(STATUS_INPUT, "no memory for %d shards", total));
+  if (total == 0)
     report(&checking,
            RAISE(STATUS_INPUT, "data directory %s has no shard (expected train-*.h5, test-*.h5)", directory));
   for (int split = 0; split < SPLIT_COUNT; split++)
     report(&checking, shard_list_complete(directory, &list, split));
-  for (int pass = 0; pass < 2; pass++)
-    for (int split = 0; split < SPLIT_COUNT; split++)
-      for (int i = 0; i < list.count[split]; i++)
-        TRY_OUT(check_shard(&checking, directory, list.name[split][i], pass == 1));
+  TRY_OUT(shard_list_paths(directory, &list, path));
+  TRY_OUT(check_shards(&checking, (const char *const *)path, total, metadata));
   *faults = checking.faults;
 out:
   dataset_plan_free(&checking.plan);
+  if (metadata) shard_metadata_free(metadata, total);
+  free(metadata);
+  shard_list_free_paths(path, total);
   shard_list_free(&list);
   return status;
 }

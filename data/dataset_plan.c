@@ -7,8 +7,8 @@
 
 #include "data/sampler.h"
 
-enum status dataset_plan_join_shape(struct dataset_plan *plan, const struct shard *shard) {
-  const struct shard_info *info = shard_describe(shard);
+enum status dataset_plan_join_shape(struct dataset_plan *plan, const char *path,
+                                    const struct shard_info *info) {
   if (plan->height == 0) {
     plan->height = info->height;
     plan->width = info->width;
@@ -16,68 +16,46 @@ enum status dataset_plan_join_shape(struct dataset_plan *plan, const struct shar
   }
   if (info->height != plan->height || info->width != plan->width || info->channels != plan->channels)
     return RAISE(STATUS_INPUT, "%s: images of %dx%dx%d (H,W,C), expected %dx%dx%d as in the other shards",
-                 shard_path(shard), info->height, info->width, info->channels, plan->height, plan->width,
-                 plan->channels);
+                 path, info->height, info->width, info->channels, plan->height, plan->width, plan->channels);
   if (info->planar) plan->planar_shards++;
   return STATUS_OK;
 }
 
-static enum status join_names(struct dataset_plan *plan, struct shard *shard) {
-  const struct shard_info *info = shard_describe(shard);
+enum status dataset_plan_join_classes(struct dataset_plan *plan, const char *path,
+                                      struct shard_metadata *metadata) {
+  const struct shard_info *info = &metadata->info;
+  if (!info->classes) return STATUS_OK;
+  if (plan->classes && plan->classes != info->classes)
+    return RAISE(STATUS_INPUT, "%s: %d classes, expected %d as in the other shards", path, info->classes,
+                 plan->classes);
+  plan->classes = info->classes;
   if (!info->named) return STATUS_OK;
-  char(*name)[DATASET_CLASS_NAME] = calloc((size_t)info->classes, sizeof *name);
-  if (!name) return RAISE(STATUS_INPUT, "no memory for %d class names", info->classes);
-  enum status status = STATUS_OK;
-  TRY_OUT(shard_class_names(shard, name));
   if (!plan->named) {
     plan->named = 1;
-    plan->class_name = name;
+    plan->class_name = metadata->class_name;
+    metadata->class_name = NULL;
     return STATUS_OK;
   }
   for (int i = 0; i < info->classes; i++)
-    if (strcmp(name[i], plan->class_name[i]) != 0) {
-      status = RAISE(STATUS_INPUT, "%s: class %d is '%s', expected '%s' as in the other shards",
-                     shard_path(shard), i, name[i], plan->class_name[i]);
-      break;
-    }
-out:
-  free(name);
-  return status;
+    if (strcmp(metadata->class_name[i], plan->class_name[i]) != 0)
+      return RAISE(STATUS_INPUT, "%s: class %d is '%s', expected '%s' as in the other shards", path, i,
+                   metadata->class_name[i], plan->class_name[i]);
+  return STATUS_OK;
 }
 
-enum status dataset_plan_join_classes(struct dataset_plan *plan, struct shard *shard) {
-  const struct shard_info *info = shard_describe(shard);
-  if (!info->classes) return STATUS_OK;
-  if (plan->classes && plan->classes != info->classes)
-    return RAISE(STATUS_INPUT, "%s: %d classes, expected %d as in the other shards", shard_path(shard),
-                 info->classes, plan->classes);
-  plan->classes = info->classes;
-  return join_names(plan, shard);
-}
-
-/* Opens shard number `index` of the plan and joins it. */
-static enum status read_shard(const char *directory, const char *name, struct dataset_plan *plan, int split,
-                              struct plan_shard *entry) {
-  char *path = shard_list_path(directory, name);
-  if (!path) return RAISE(STATUS_INPUT, "no memory to open %s", name);
-  struct shard *shard = NULL;
-  enum status status = STATUS_OK;
-  TRY_OUT(shard_open(path, &shard));
-  TRY_OUT(dataset_plan_join_shape(plan, shard));
-  TRY_OUT(dataset_plan_join_classes(plan, shard));
-  memcpy(entry->name, name, SHARD_NAME);
-  entry->info = *shard_describe(shard);
+/* Joins one shard to the plan, the rows of which begin where those before it ended. */
+static enum status join_shard(struct dataset_plan *plan, int split, const char *path,
+                              struct shard_metadata *metadata, struct plan_shard *entry) {
+  TRY(shard_metadata_refuse(metadata));
+  TRY(dataset_plan_join_shape(plan, path, &metadata->info));
+  TRY(dataset_plan_join_classes(plan, path, metadata));
+  entry->info = metadata->info;
   entry->first = plan->count[split];
   plan->count[split] += entry->info.count;
-  if (plan->count[split] > UINT32_MAX) {
-    status =
-        RAISE(STATUS_INPUT, "%s: more than %u images in the %s shards", path, UINT32_MAX, split_name(split));
-    goto out;
-  }
-out:
-  shard_close(shard);
-  free(path);
-  return status;
+  if (plan->count[split] > UINT32_MAX)
+    return RAISE(STATUS_INPUT, "%s: more than %u images in the %s shards", path, UINT32_MAX,
+                 split_name(split));
+  return STATUS_OK;
 }
 
 static enum status check_need(const char *directory, unsigned need, const struct dataset_plan *plan) {
@@ -97,26 +75,40 @@ static enum status check_need(const char *directory, unsigned need, const struct
   return STATUS_OK;
 }
 
+static enum status read_shards(const char *directory, const struct shard_list *list, char **path,
+                               struct shard_metadata *metadata, struct dataset_plan *plan) {
+  int total = list->count[SPLIT_TRAIN] + list->count[SPLIT_TEST];
+  TRY(shard_list_paths(directory, list, path));
+  TRY(shard_survey((const char *const *)path, total, metadata));
+  struct plan_shard *entry = plan->shard;
+  for (int split = 0; split < SPLIT_COUNT; split++) {
+    TRY(shard_list_complete(directory, list, split));
+    plan->shard_count[split] = list->count[split];
+    for (int i = 0; i < list->count[split]; i++, entry++) {
+      int at = (int)(entry - plan->shard);
+      memcpy(entry->name, list->name[split][i], SHARD_NAME);
+      TRY(join_shard(plan, split, path[at], &metadata[at], entry));
+    }
+  }
+  return STATUS_OK;
+}
+
 enum status dataset_plan_read(const char *directory, unsigned need, struct dataset_plan *plan) {
   struct shard_list list;
   enum status status = STATUS_OK;
   *plan = (struct dataset_plan){.height = 0};
   TRY(shard_list_read(directory, &list));
-  size_t total = (size_t)list.count[SPLIT_TRAIN] + (size_t)list.count[SPLIT_TEST];
-  plan->shard = calloc(total ? total : 1, sizeof *plan->shard);
-  if (!plan->shard) {
-    status = RAISE(STATUS_INPUT, "no memory for %zu shards", total);
-    goto out;
-  }
-  struct plan_shard *entry = plan->shard;
-  for (int split = 0; split < SPLIT_COUNT; split++) {
-    TRY_OUT(shard_list_complete(directory, &list, split));
-    plan->shard_count[split] = list.count[split];
-    for (int i = 0; i < list.count[split]; i++)
-      TRY_OUT(read_shard(directory, list.name[split][i], plan, split, entry++));
-  }
+  int total = list.count[SPLIT_TRAIN] + list.count[SPLIT_TEST];
+  char **path = calloc((size_t)total + 1, sizeof *path);
+  struct shard_metadata *metadata = calloc((size_t)total + 1, sizeof *metadata);
+  plan->shard = calloc((size_t)total + 1, sizeof *plan->shard);
+  if (!plan->shard || !path || !metadata) TRY_OUT(RAISE(STATUS_INPUT, "no memory for %d shards", total));
+  TRY_OUT(read_shards(directory, &list, path, metadata, plan));
   TRY_OUT(check_need(directory, need, plan));
 out:
+  if (metadata) shard_metadata_free(metadata, total);
+  free(metadata);
+  shard_list_free_paths(path, total);
   shard_list_free(&list);
   if (status != STATUS_OK) dataset_plan_free(plan);
   return status;

@@ -5,7 +5,7 @@
 
 #include "data/dataset.h"
 #include "data/shard_list.h"
-#include "data/shard_read.h"
+#include "data/shard_survey.h"
 
 struct plan_shard {
   char name[SHARD_NAME];
@@ -25,14 +25,15 @@ struct dataset_plan {
   char (*class_name)[DATASET_CLASS_NAME]; /* owned: classes, where named */
 };
 
-/* Opens every shard of the directory; all must agree in shape and classes. Not collective. */
+/* Reads the metadata of every shard of the directory; all must agree in shape and classes. Not collective. */
 enum status dataset_plan_read(const char *directory, unsigned need, struct dataset_plan *plan);
 
-/* Adds what one open shard says to the plan: the first one sets shape and classes, the others are held to
- * them.
- */
-enum status dataset_plan_join_shape(struct dataset_plan *plan, const struct shard *shard);
-enum status dataset_plan_join_classes(struct dataset_plan *plan, struct shard *shard);
+/* Adds what one shard without faults says to the plan: the first one sets shape and classes, the others are
+ * held to them. Names that the plan takes over are gone from the metadata. */
+enum status dataset_plan_join_shape(struct dataset_plan *plan, const char *path,
+                                    const struct shard_info *info);
+enum status dataset_plan_join_classes(struct dataset_plan *plan, const char *path,
+                                      struct shard_metadata *metadata);
 
 /* Decides whether the training images are streamed: they take more than `limit` bytes (negative: half of this
  * host's memory). Shards that cannot be read by place are refused then. Not collective. */

@@ -53,7 +53,7 @@ bool import_shards_known(const char *from) {
 static enum status read_piece(struct source_split *split, int64_t row, int64_t limit,
                               struct shard_tally *tally) {
   const struct plan_shard *entry = &split->shard[split->number];
-  int64_t end = shard_piece_end(split->open, row, entry->info.count);
+  int64_t end = shard_piece_end(&entry->info, row, entry->info.count);
   if (end - row > split->capacity) {
     free(split->images);
     free(split->labels);

@@ -34,7 +34,7 @@ static enum status tally_pieces(const struct row_range *range, struct shard *sha
   uint8_t *piece = NULL;
   int64_t capacity = 0;
   for (int64_t begin = range->first, end; begin < range->last; begin = end) {
-    end = shard_piece_end(shard, begin, range->last);
+    end = shard_piece_end(info, begin, range->last);
     if (end - begin > capacity) {
       free(piece);
       capacity = end - begin;

@@ -7,8 +7,8 @@
 
 /* Reads a string attribute of `count` elements, of fixed or variable length, and hands each to text[i]
  * (capacity DATASET_CLASS_NAME each, longer ones are refused). */
-static enum status read_strings(const struct shard *shard, const char *name, hid_t attribute, hsize_t count,
-                                char (*text)[DATASET_CLASS_NAME]) {
+static enum status read_strings(const struct shard_file *shard, const char *name, hid_t attribute,
+                                hsize_t count, char (*text)[DATASET_CLASS_NAME]) {
   hid_t type = H5Aget_type(attribute), memory = H5Tcopy(type);
   bool variable = H5Tis_variable_str(type) > 0;
   size_t width = variable ? sizeof(char *) : H5Tget_size(type);
@@ -45,8 +45,8 @@ out:
 
 /* Opens an attribute of the file's root: its class and number of elements; *attribute < 0 if it is not there.
  */
-static void open_attribute(const struct shard *shard, const char *name, hid_t *attribute, H5T_class_t *kind,
-                           int64_t *count) {
+static void open_attribute(const struct shard_file *shard, const char *name, hid_t *attribute,
+                           H5T_class_t *kind, int64_t *count) {
   *attribute = H5I_INVALID_HID;
   *kind = H5T_NO_CLASS;
   *count = 0;
@@ -60,7 +60,7 @@ static void open_attribute(const struct shard *shard, const char *name, hid_t *a
   H5Tclose(type);
 }
 
-static enum status read_format(struct shard *shard) {
+static enum status read_format(struct shard_file *shard) {
   hid_t attribute;
   H5T_class_t kind;
   int64_t count;
@@ -77,7 +77,7 @@ static enum status read_format(struct shard *shard) {
   return STATUS_OK;
 }
 
-static enum status read_classes(struct shard *shard) {
+static enum status read_classes(struct shard_file *shard) {
   hid_t attribute;
   H5T_class_t kind;
   int64_t count, classes = 0;
@@ -97,7 +97,7 @@ static enum status read_classes(struct shard *shard) {
   return STATUS_OK;
 }
 
-static enum status read_digest(struct shard *shard) {
+static enum status read_digest(struct shard_file *shard) {
   hid_t attribute;
   H5T_class_t kind;
   int64_t count;
@@ -112,7 +112,7 @@ static enum status read_digest(struct shard *shard) {
 }
 
 /* Only told, so one of another form is not a fault. */
-static bool read_channels(struct shard *shard, const char *name, double value[4]) {
+static bool read_channels(struct shard_file *shard, const char *name, double value[4]) {
   hid_t attribute;
   H5T_class_t kind;
   int64_t count;
@@ -124,7 +124,7 @@ static bool read_channels(struct shard *shard, const char *name, double value[4]
   return good;
 }
 
-enum status shard_attributes(struct shard *shard) {
+enum status shard_attributes(struct shard_file *shard) {
   TRY(read_format(shard));
   TRY(read_classes(shard));
   TRY(read_digest(shard));
@@ -133,7 +133,7 @@ enum status shard_attributes(struct shard *shard) {
   return STATUS_OK;
 }
 
-enum status shard_class_names(struct shard *shard, char (*name)[DATASET_CLASS_NAME]) {
+enum status shard_class_names(struct shard_file *shard, char (*name)[DATASET_CLASS_NAME]) {
   hid_t attribute;
   H5T_class_t kind;
   int64_t count;

@@ -96,3 +96,17 @@ char *shard_list_path(const char *directory, const char *name) {
   if (path) snprintf(path, bytes, "%s/%s", directory, name);
   return path;
 }
+
+enum status shard_list_paths(const char *directory, const struct shard_list *list, char **path) {
+  for (int split = 0, at = 0; split < SPLIT_COUNT; split++)
+    for (int i = 0; i < list->count[split]; i++, at++) {
+      path[at] = shard_list_path(directory, list->name[split][i]);
+      if (!path[at]) return RAISE(STATUS_INPUT, "no memory to open %s", list->name[split][i]);
+    }
+  return STATUS_OK;
+}
+
+void shard_list_free_paths(char **path, int total) {
+  for (int i = 0; path && i < total; i++) free(path[i]);
+  free(path);
+}

@@ -27,4 +27,9 @@ enum status shard_list_complete(const char *directory, const struct shard_list *
 /* Joins "directory/name" into a new string that the caller frees; NULL without memory. */
 char *shard_list_path(const char *directory, const char *name);
 
+/* The paths of all shards, the training shards first, into path[0..total), which is zeroed.
+ * shard_list_free_paths frees the strings and the array; NULL: nothing. */
+enum status shard_list_paths(const char *directory, const struct shard_list *list, char **path);
+void shard_list_free_paths(char **path, int total);
+
 #endif

@@ -1,6 +1,4 @@
-/* Opening and checking one HDF5 shard; see shard_read.h. */
-#include "data/shard_read.h"
-
+/* Opening and checking one shard by HDF5; see shard_hdf5.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,9 +6,8 @@
 #include <sys/stat.h>
 
 #include "data/shard_hdf5.h"
-#include "data/shard_raw.h"
 
-enum { MAX_IMAGE_BYTES = 1 << 26, MAX_CHUNK_BYTES = 1 << 28 };
+enum { MAX_CHUNK_BYTES = 1 << 28 };
 
 static enum status refuse_open(const char *path, long long bytes, const char *reason) {
   const char *stored = strstr(reason, "stored_eof = ");
@@ -73,7 +70,7 @@ static enum status check_filters(const char *path, const char *name, hid_t prope
   return STATUS_OK;
 }
 
-static enum status open_dataset(struct shard *shard, const char *name, hid_t *dataset) {
+static enum status open_dataset(struct shard_file *shard, const char *name, hid_t *dataset) {
   const char *path = shard->path;
   char text[512];
   if (H5Lexists(shard->file, name, H5P_DEFAULT) <= 0) {
@@ -106,7 +103,7 @@ static void type_text(hid_t type, char *text, size_t capacity) {
     snprintf(text, capacity, "%s", kinds[kind]);
 }
 
-static enum status check_type(const struct shard *shard, const char *name, hid_t dataset, bool bytes) {
+static enum status check_type(const struct shard_file *shard, const char *name, hid_t dataset, bool bytes) {
   hid_t type = H5Dget_type(dataset);
   bool good = H5Tget_class(type) == H5T_INTEGER &&
               (bytes ? H5Tget_size(type) == 1 && H5Tget_sign(type) == H5T_SGN_NONE : H5Tget_size(type) <= 8);
@@ -133,15 +130,15 @@ static int get_shape(hid_t dataset, hsize_t dim[4], char *text, size_t capacity)
   return rank > 4 ? 5 : rank;
 }
 
-static enum status check_images(struct shard *shard) {
+static enum status check_images(struct shard_file *shard) {
   struct shard_info *info = &shard->info;
   hsize_t dim[4];
   char shape[96];
   int rank = get_shape(shard->images, dim, shape, sizeof shape);
   bool last = dim[3] == 1 || dim[3] == 3, second = dim[1] == 1 || dim[1] == 3;
   bool good = rank == 4 && (last || second || dim[3] == 2 || dim[3] == 4);
-  for (int i = 1; i < 4 && good; i++) good = dim[i] > 0 && dim[i] <= MAX_IMAGE_BYTES;
-  if (!good || dim[1] * dim[2] > MAX_IMAGE_BYTES || dim[1] * dim[2] * dim[3] > MAX_IMAGE_BYTES)
+  for (int i = 1; i < 4 && good; i++) good = dim[i] > 0 && dim[i] <= SHARD_IMAGE_BYTES;
+  if (!good || dim[1] * dim[2] > SHARD_IMAGE_BYTES || dim[1] * dim[2] * dim[3] > SHARD_IMAGE_BYTES)
     return RAISE(STATUS_INPUT,
                  "%s: data set 'images' has shape %s, expected (N,H,W,C) or (N,C,H,W) with 1 or 3 channels",
                  shard->path, shape);
@@ -165,7 +162,7 @@ static enum status check_images(struct shard *shard) {
   return status;
 }
 
-static enum status check_labels(struct shard *shard) {
+static enum status check_labels(struct shard_file *shard) {
   hsize_t dim[4];
   char shape[96];
   int rank = get_shape(shard->labels, dim, shape, sizeof shape);
@@ -182,31 +179,23 @@ static enum status check_labels(struct shard *shard) {
   return status;
 }
 
-/* A shard with nothing open. */
-static enum status create(const char *path, struct shard **created) {
-  struct shard *shard = calloc(1, sizeof *shard);
-  if (!shard) return RAISE(STATUS_INPUT, "no memory to open %s", path);
-  shard->file = shard->images = shard->labels = H5I_INVALID_HID;
-  snprintf(shard->path, sizeof shard->path, "%s", path);
-  *created = shard;
-  return STATUS_OK;
-}
-
-static enum status open_hdf5(const char *path, struct shard **opened) {
+static enum status open_hdf5(const char *path, struct shard_file **opened) {
   struct stat file;
   if (stat(path, &file) != 0) return RAISE(STATUS_INPUT, "%s cannot be opened: %s", path, strerror(errno));
   if (!S_ISREG(file.st_mode))
     return RAISE(STATUS_INPUT, "%s is %s, expected an HDF5 file", path,
                  S_ISDIR(file.st_mode) ? "a folder" : "not a regular file");
   if (file.st_size == 0) return RAISE(STATUS_INPUT, "%s is empty (0 bytes); copy the file again", path);
-  struct shard *shard;
-  TRY(create(path, &shard));
+  struct shard_file *shard = calloc(1, sizeof *shard);
+  if (!shard) return RAISE(STATUS_INPUT, "no memory to open %s", path);
+  shard->file = shard->images = shard->labels = H5I_INVALID_HID;
+  snprintf(shard->path, sizeof shard->path, "%s", path);
   shard->info.file_bytes = (int64_t)file.st_size;
   H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
   char reason[256] = "out of memory";
   shard->file = open_file(path, reason, sizeof reason);
   if (shard->file < 0) {
-    shard_close(shard);
+    shard_file_close(shard);
     return refuse_open(path, (long long)file.st_size, reason);
   }
   *opened = shard;
@@ -224,7 +213,7 @@ static int64_t place_of(hid_t dataset) {
 
 /* A data set that was created but not filled, or whose file was cut, must not pass for zeros: of a contiguous
  * one all bytes are in the file, of a chunked one every chunk was written, none too large to be unpacked. */
-static enum status check_storage(const struct shard *shard, const char *name, hid_t dataset) {
+static enum status check_storage(const struct shard_file *shard, const char *name, hid_t dataset) {
   hid_t properties = H5Dget_create_plist(dataset), space = H5Dget_space(dataset), type = H5Dget_type(dataset);
   hsize_t dim[H5S_MAX_RANK] = {0}, chunk[H5S_MAX_RANK] = {0}, needed = 1, found = 0,
           bytes = H5Tget_size(type);
@@ -253,7 +242,7 @@ static enum status check_storage(const struct shard *shard, const char *name, hi
 }
 
 /* Lets the rows be read without HDF5 where they lie in the file as they are. */
-static enum status find_rows(struct shard *shard) {
+static enum status find_rows(struct shard_file *shard) {
   struct shard_info *info = &shard->info;
   hid_t type = H5Dget_type(shard->labels);
   size_t bytes = H5Tget_size(type);
@@ -271,66 +260,45 @@ static enum status find_rows(struct shard *shard) {
       info->count * info->label_bytes > info->file_bytes - info->label_offset)
     return RAISE(STATUS_INPUT, "%s: its rows reach beyond its %lld bytes; copy the file again", shard->path,
                  (long long)info->file_bytes);
-  return shard_raw_open(shard->path, info, &shard->raw);
+  return STATUS_OK;
 }
 
-static enum status find_images(struct shard *shard) {
+static enum status find_images(struct shard_file *shard) {
   TRY(open_dataset(shard, "images", &shard->images));
   TRY(check_images(shard));
   return check_storage(shard, "images", shard->images);
 }
 
-static enum status find_labels(struct shard *shard) {
+static enum status find_labels(struct shard_file *shard) {
   TRY(open_dataset(shard, "labels", &shard->labels));
   TRY(check_labels(shard));
   return check_storage(shard, "labels", shard->labels);
 }
 
-enum status shard_open(const char *path, struct shard **opened) {
-  struct shard *shard = NULL;
-  enum status status = STATUS_OK;
-  TRY(open_hdf5(path, &shard));
-  TRY_OUT(find_images(shard));
-  TRY_OUT(find_labels(shard));
-  TRY_OUT(shard_attributes(shard));
-  TRY_OUT(find_rows(shard));
-  *opened = shard;
-  return STATUS_OK;
-out:
-  shard_close(shard);
-  return status;
-}
-
-enum status shard_open_known(const char *path, const struct shard_info *info, struct shard **opened) {
-  struct shard *shard = NULL;
-  enum status status = STATUS_OK;
-  if (info->contiguous) {
-    TRY(create(path, &shard));
-    shard->info = *info;
-    TRY_OUT(shard_raw_open(path, info, &shard->raw));
-  } else {
-    TRY(shard_open(path, &shard));
-    if (memcmp((const char *)&shard->info, (const char *)info, sizeof *info) !=
-        0) /* zeroed before it was filled */
-      TRY_OUT(
-          RAISE(STATUS_INPUT, "%s: changed while it was read, or differs between the hosts", shard->path));
+void shard_file_open(const char *path, void (*fault)(void *context, enum status status), void *context,
+                     struct shard_file **opened) {
+  static enum status (*const parts[])(struct shard_file *) = {find_images, find_labels, shard_attributes};
+  struct shard_file *shard = NULL;
+  *opened = NULL;
+  enum status status = open_hdf5(path, &shard), worst = status;
+  if (status != STATUS_OK) fault(context, status);
+  for (size_t i = 0; shard && i < sizeof parts / sizeof *parts; i++) {
+    status = parts[i](shard);
+    if (status == STATUS_OK) continue;
+    fault(context, status);
+    worst = status;
   }
-  *opened = shard;
-  return STATUS_OK;
-out:
-  shard_close(shard);
-  return status;
+  if (worst == STATUS_OK && (worst = find_rows(shard)) != STATUS_OK) fault(context, worst);
+  if (worst == STATUS_OK)
+    *opened = shard;
+  else
+    shard_file_close(shard);
 }
 
-enum status shard_inspect(const char *path, void (*fault)(void *context, enum status status), void *context) {
-  struct shard *shard = NULL;
-  TRY(open_hdf5(path, &shard));
-  enum status status = find_images(shard);
-  if (status != STATUS_OK) fault(context, status);
-  status = find_labels(shard);
-  if (status != STATUS_OK) fault(context, status);
-  status = shard_attributes(shard);
-  if (status != STATUS_OK) fault(context, status);
-  shard_close(shard);
-  return STATUS_OK;
+void shard_file_close(struct shard_file *shard) {
+  if (!shard) return;
+  if (shard->images >= 0) H5Dclose(shard->images);
+  if (shard->labels >= 0) H5Dclose(shard->labels);
+  if (shard->file >= 0) H5Fclose(shard->file);
+  free(shard);
 }

@@ -1,45 +1,55 @@
-/* Reading the rows of one HDF5 shard; see shard_read.h. Opening: shard_open.c, attributes: shard_attribute.c.
- */
+/* Reading the rows of one shard; see shard_read.h. */
 #include "data/shard_read.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/shard_hdf5.h"
+#include "data/shard_child.h"
 #include "data/shard_raw.h"
+#include "data/shard_survey.h"
 
 enum { PIECE_BYTES = 1 << 20 };
 
-/* H5Ewalk calls this from the innermost function outwards: the first text is the cause. */
-static herr_t first_reason(unsigned level, const H5E_error2_t *error, void *text) {
-  if (level == 0 && error->desc) snprintf(text, 256, "%s", error->desc);
-  return 0;
+struct shard {
+  char path[PATH_MAX];
+  struct shard_info info;
+  struct shard_raw *raw;     /* owned: info.contiguous */
+  struct shard_child *child; /* owned: else */
+  uint8_t *scratch;          /* owned: a piece of N,C,H,W rows before they are transposed */
+  size_t scratch_bytes;
+};
+
+enum status shard_open_known(const char *path, const struct shard_info *info, struct shard **opened) {
+  struct shard *shard = calloc(1, sizeof *shard);
+  if (!shard) return RAISE(STATUS_INPUT, "no memory to open %s", path);
+  snprintf(shard->path, sizeof shard->path, "%s", path);
+  shard->info = *info;
+  enum status status = STATUS_OK;
+  TRY_OUT(shard_info_check(path, info));
+  TRY_OUT(info->contiguous ? shard_raw_open(path, info, &shard->raw)
+                           : shard_child_open(shard->path, info, &shard->child));
+  *opened = shard;
+  return STATUS_OK;
+out:
+  shard_close(shard);
+  return status;
 }
 
-const char *shard_reason(char *text, size_t capacity) {
-  char reason[256] = "";
-  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, first_reason, reason);
-  for (char *at = reason; *at; at++)
-    if ((unsigned char)*at < ' ') *at = ' ';
-  const char *system = strstr(reason, "error message = '");
-  if (system) { /* "file write failed: time = ..., errno = 28, error message = 'No space left on device', ..."
-                 */
-    system += strlen("error message = '");
-    snprintf(text, capacity, "%.*s: %.*s", (int)strcspn(reason, ":,"), reason, (int)strcspn(system, "'"),
-             system);
-    return text;
-  }
-  snprintf(text, capacity, "%s", reason[0] ? reason : "HDF5 gives no reason");
-  return text;
+enum status shard_open(const char *path, struct shard **opened) {
+  struct shard_metadata metadata;
+  TRY(shard_survey(&path, 1, &metadata));
+  enum status status = shard_metadata_refuse(&metadata);
+  if (status == STATUS_OK) status = shard_open_known(path, &metadata.info, opened);
+  shard_metadata_free(&metadata, 1);
+  return status;
 }
 
 void shard_close(struct shard *shard) {
   if (!shard) return;
-  if (shard->images >= 0) H5Dclose(shard->images);
-  if (shard->labels >= 0) H5Dclose(shard->labels);
-  if (shard->file >= 0) H5Fclose(shard->file);
   shard_raw_close(shard->raw);
+  shard_child_close(shard->child);
   free(shard->scratch);
   free(shard);
 }
@@ -51,32 +61,12 @@ const char *shard_path(const struct shard *shard) {
   return shard->path;
 }
 
-int64_t shard_piece_end(const struct shard *shard, int64_t first, int64_t last) {
-  const struct shard_info *info = &shard->info;
+int64_t shard_piece_end(const struct shard_info *info, int64_t first, int64_t last) {
   int64_t chunk = info->chunk_rows > 0 ? info->chunk_rows : 1;
   int64_t rows = PIECE_BYTES / ((int64_t)info->height * info->width * info->channels);
+  if (chunk >= last) return last;
   int64_t end = (first + (rows > 1 ? rows : 1) + chunk - 1) / chunk * chunk;
   return end < last ? end : last;
-}
-
-/* H5Dread of rows [first, first + count) of a data set whose dimension 0 is the row. */
-static enum status read_rows(struct shard *shard, const char *name, hid_t dataset, hid_t type, int64_t first,
-                             int64_t count, void *memory) {
-  hid_t space = H5Dget_space(dataset), rows = H5I_INVALID_HID;
-  hsize_t size[H5S_MAX_RANK], start[H5S_MAX_RANK] = {(hsize_t)first};
-  enum status status = STATUS_OK;
-  char reason[256];
-  bool good = H5Sget_simple_extent_dims(space, size, NULL) > 0;
-  size[0] = (hsize_t)count;
-  good = good && H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, size, NULL) >= 0;
-  rows = H5Screate_simple(H5Sget_simple_extent_ndims(space), size, NULL);
-  if (!good || rows < 0 || H5Dread(dataset, type, rows, space, H5P_DEFAULT, memory) < 0)
-    status = RAISE(STATUS_INPUT, "%s: data set '%s', rows %lld..%lld cannot be read: %s; copy the file again",
-                   shard->path, name, (long long)first, (long long)(first + count - 1),
-                   shard_reason(reason, sizeof reason));
-  if (rows >= 0) H5Sclose(rows);
-  if (space >= 0) H5Sclose(space);
-  return status;
 }
 
 void shard_interleave(const struct shard_info *info, int64_t count, const uint8_t *planar, uint8_t *images) {
@@ -86,19 +76,17 @@ void shard_interleave(const struct shard_info *info, int64_t count, const uint8_
       for (size_t c = 0; c < channels; c++) images[p * channels + c] = planar[c * pixels + p];
 }
 
-static enum status read_images(struct shard *shard, int64_t first, int64_t count, uint8_t *images) {
-  if (shard->raw) return shard_raw_images(shard->raw, first, count, images);
-  return read_rows(shard, "images", shard->images, H5T_NATIVE_UINT8, first, count, images);
+static enum status read_stored(struct shard *shard, int64_t first, int64_t count, uint8_t *images,
+                               int64_t *labels) {
+  if (!shard->raw) return shard_child_read(shard->child, first, count, images, labels);
+  TRY(shard_raw_labels(shard->raw, first, count, labels));
+  return shard_raw_images(shard->raw, first, count, images);
 }
 
 enum status shard_read(struct shard *shard, int64_t first, int64_t count, uint8_t *images, int64_t *labels) {
   const struct shard_info *info = &shard->info;
   if (count == 0) return STATUS_OK;
-  if (shard->raw)
-    TRY(shard_raw_labels(shard->raw, first, count, labels));
-  else
-    TRY(read_rows(shard, "labels", shard->labels, H5T_NATIVE_INT64, first, count, labels));
-  if (!info->planar) return read_images(shard, first, count, images);
+  if (!info->planar) return read_stored(shard, first, count, images, labels);
   size_t bytes = (size_t)count * (size_t)info->height * (size_t)info->width * (size_t)info->channels;
   if (bytes > shard->scratch_bytes) {
     free(shard->scratch);
@@ -107,7 +95,7 @@ enum status shard_read(struct shard *shard, int64_t first, int64_t count, uint8_
     if (!shard->scratch) return RAISE(STATUS_INPUT, "no memory to read %s", shard->path);
     shard->scratch_bytes = bytes;
   }
-  TRY(read_images(shard, first, count, shard->scratch));
+  TRY(read_stored(shard, first, count, shard->scratch, labels));
   shard_interleave(info, count, shard->scratch, images);
   return STATUS_OK;
 }

@@ -1,8 +1,7 @@
-/* Reads one HDF5 shard: opens and checks it, then reads ranges of rows as N,H,W,C bytes. The only reader of
- * shards; the format is described in this folder's README.
+/* Reads ranges of rows of one shard as N,H,W,C bytes. The only reader of shards; the format is described in
+ * this folder's README.
  *
- * Faults are STATUS_INPUT and name the file, the data set, the row, what was found and what was expected.
- * HDF5 is not thread-safe: one thread of a process at a time. */
+ * Faults are STATUS_INPUT and name the file, the data set, the row, what was found and what was expected. */
 #ifndef CONVOY_DATA_SHARD_READ_H
 #define CONVOY_DATA_SHARD_READ_H
 
@@ -14,6 +13,8 @@
 #include "model/base/error.h"
 
 #define SHARD_FORMAT "convoy-shard-1"
+
+enum { SHARD_IMAGE_BYTES = 1 << 26 }; /* of one image, at most */
 
 /* What a shard says of itself; plain bytes, so that one rank reads it and sends it to the others. */
 struct shard_info {
@@ -36,24 +37,17 @@ struct shard_info {
 
 struct shard;
 
-/* Opens and checks everything but the rows themselves. */
+/* Opens a shard of which `info` is known, from shard_survey here or on another rank: its rows are read by
+ * their place where it is contiguous, else by HDF5 in a child process. A file that is not as `info` says is
+ * refused, at once or by the first read. */
+enum status shard_open_known(const char *path, const struct shard_info *info, struct shard **shard);
+
+/* Surveys and opens one shard. */
 enum status shard_open(const char *path, struct shard **shard);
 void shard_close(struct shard *shard); /* NULL: nothing */
 
-/* As shard_open for a shard of which `info` is known from another rank: of a contiguous one no metadata is
- * read.
- */
-enum status shard_open_known(const char *path, const struct shard_info *info, struct shard **shard);
-
-/* As shard_open, but goes on after a fault: fault(context, status) is called for each, with the error's
- * record set. A status other than OK: the file cannot be opened at all. */
-enum status shard_inspect(const char *path, void (*fault)(void *context, enum status status), void *context);
-
 const struct shard_info *shard_describe(const struct shard *shard);
 const char *shard_path(const struct shard *shard);
-
-/* The names of the classes, name[info.classes]; only where info.named. */
-enum status shard_class_names(struct shard *shard, char (*name)[DATASET_CLASS_NAME]);
 
 /* Rows [first, first + count): images[count * H * W * C] as N,H,W,C, labels[count] as stored, unchecked. */
 enum status shard_read(struct shard *shard, int64_t first, int64_t count, uint8_t *images, int64_t *labels);
@@ -63,9 +57,6 @@ void shard_interleave(const struct shard_info *info, int64_t count, const uint8_
 
 /* Where a read that begins at row `first` should end, at most `last`: a piece that stays in the cache and
  * does not cut a chunk, since HDF5 unpacks a whole chunk for any row in it. */
-int64_t shard_piece_end(const struct shard *shard, int64_t first, int64_t last);
-
-/* The innermost reason that HDF5 recorded for its last failure, in text[capacity]. */
-const char *shard_reason(char *text, size_t capacity);
+int64_t shard_piece_end(const struct shard_info *info, int64_t first, int64_t last);
 
 #endif

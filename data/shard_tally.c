@@ -100,7 +100,7 @@ enum status shard_tally_read(struct shard *shard, int64_t first, int64_t last, i
   int64_t *wide = NULL, capacity = 0;
   enum status status = STATUS_OK;
   for (int64_t begin = first, end; begin < last; begin = end) {
-    end = shard_piece_end(shard, begin, last);
+    end = shard_piece_end(info, begin, last);
     if (end - begin > capacity) {
       free(wide);
       capacity = end - begin;

@@ -11,7 +11,7 @@
 
 #include <hdf5.h>
 
-#include "data/shard_read.h"
+#include "data/shard_hdf5.h"
 #include "data/shard_tally.h"
 
 struct shard_writer {

@@ -1,9 +1,10 @@
 /* Rewrites a shard as a user's script might have made it, well or badly, for the whole-program suites.
  *
  * usage: make_shards FROM.h5 TO.h5 [WORD...]
- *   good:  nchw, attributes (keep them; else a plain file), labels=u8|i32|i64be, chunk=ROWS, deflate,
- * shuffle, fletcher32, compact, rows=FIRST:COUNT, bgr bad:   float, int16, images=NAME, labels-name=NAME,
- * group, flat, short-labels, label=ROW:VALUE, crop, filter (one that readers lack), classes=N */
+ *   good:  nchw, attributes (keep them; else a plain file), names (of ten classes), labels=u8|i32|i64be,
+ * chunk=ROWS, deflate, shuffle, fletcher32, compact, rows=FIRST:COUNT, bgr bad:   float, int16, images=NAME,
+ * labels-name=NAME, group, flat, short-labels, label=ROW:VALUE, crop, filter (one that readers lack),
+ * classes=N */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@ struct order {
   const char *images, *labels;
   hid_t label_type;
   long chunk, first, count, bad_row, bad_label, classes;
-  bool nchw, attributes, deflate, shuffle, fletcher32, compact, bgr;
+  bool nchw, attributes, names, deflate, shuffle, fletcher32, compact, bgr;
   bool floats, int16, group, flat, short_labels, crop, filter;
 };
 
@@ -39,6 +40,7 @@ static struct order parse(int argc, char **argv) {
       bool *flag;
     } flags[] = {{"nchw", &order.nchw},
                  {"attributes", &order.attributes},
+                 {"names", &order.names},
                  {"deflate", &order.deflate},
                  {"shuffle", &order.shuffle},
                  {"fletcher32", &order.fletcher32},
@@ -114,6 +116,19 @@ static void put_number(hid_t file, const char *name, hid_t type, const void *val
   H5Sclose(space);
 }
 
+/* Names of ten classes, in a heap of HDF5's. */
+static void put_names(hid_t file) {
+  static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"};
+  hsize_t count = 10;
+  hid_t space = H5Screate_simple(1, &count, NULL), type = H5Tcopy(H5T_C_S1);
+  need(H5Tset_size(type, H5T_VARIABLE) >= 0, "H5Tset_size");
+  hid_t attribute = H5Acreate2(file, "classes", type, space, H5P_DEFAULT, H5P_DEFAULT);
+  need(attribute >= 0 && H5Awrite(attribute, type, names) >= 0, "names");
+  H5Aclose(attribute);
+  H5Tclose(type);
+  H5Sclose(space);
+}
+
 /* The images in the wanted layout, type and size. */
 static void put_images(hid_t file, const struct order *order, const struct shard_info *info, long count,
                        const uint8_t *rows) {
@@ -179,7 +194,10 @@ int main(int argc, char **argv) {
   put_labels(file, &order, count, labels);
   if (order.attributes) put_number(file, "digest", H5T_NATIVE_UINT64, &info.digest);
   if (order.attributes) order.classes = info.classes;
-  if (order.classes > 0) put_number(file, "classes", H5T_NATIVE_LONG, &order.classes);
+  if (order.names)
+    put_names(file);
+  else if (order.classes > 0)
+    put_number(file, "classes", H5T_NATIVE_LONG, &order.classes);
   need(H5Fclose(file) >= 0, "H5Fclose");
   free(images);
   free(labels);

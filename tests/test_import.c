@@ -1,5 +1,6 @@
 /* Import: trees, archives and CIFAR-10's binary files become the same shards; what cannot be taken is named
  * and leaves nothing behind. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -187,7 +188,7 @@ static void keep_seed(char kind, struct bytes bytes) {
   static int number;
   char name[512];
   if (!seeds) return;
-  snprintf(name, sizeof name, "%s/%c-%d", seeds, kind, number++);
+  snprintf(name, sizeof name, "%s/import-%s-%d", seeds, program_invocation_short_name, number++);
   FILE *file = fopen(name, "wb");
   assert_non_null(file);
   assert_true(fputc(kind, file) == kind && fwrite(bytes.data, 1, bytes.count, file) == bytes.count);

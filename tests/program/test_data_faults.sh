@@ -82,6 +82,20 @@ bad label-negative "row 7: label -1, expected 0..9" labels=i32 label=7:-1
 bad classes "11 classes, expected 10" classes=11
 bad filter "filter 32111 (strange).*HDF5_PLUGIN_PATH" chunk=8 filter
 
+# Metadata on which HDF5 1.10 crashes or turns for ever: the first name's size in the heap of class names.
+heap() { # heap NAME BYTE OCTAL: the heap's byte, in the second shard
+  copy "$1"
+  make "$data/$second" "$WORK/$1/$second" names
+  local at
+  at=$(LC_ALL=C grep -abo GCOL "$WORK/$1/$second" | head -1 | cut -d: -f1)
+  [ -n "$at" ] || fail "no heap"
+  # shellcheck disable=SC2059
+  printf "\\$3" | dd of="$WORK/$1/$second" bs=1 seek=$((at + $2)) conv=notrunc status=none
+  fault "$1" "$second.*copy"
+}
+heap crash 30 377
+heap endless 24 377
+
 # A lock that another holds: no obstacle, unless the user asks for locking.
 copy locked
 exec 9< "$WORK/locked/$second"
