@@ -40,7 +40,8 @@ static const struct command commands[] = {
     {"export", "write a checkpoint's model as ONNX or safetensors", &export_table, NULL, false,
      export_command},
     {"check", "is this machine, job and data ready to train?", &check_table, NULL, false, check_command},
-    {"bench", "bench step: time a training step and its parts", NULL, bench_help, false, bench_command},
+    {"bench", "time a training step and its parts, its scaling, and predict it", NULL, bench_help, true,
+     bench_command},
 };
 /* For MPI to start, for a rank that is silent, and for all ranks to leave MPI. */
 enum { START_SECONDS = 180, SILENT_SECONDS = 120, PART_SECONDS = 60 };

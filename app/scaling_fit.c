@@ -31,8 +31,19 @@ static struct scaling_line solve(const struct scaling_point *point, int count, c
   return line;
 }
 
+static double ratio(const struct scaling_line *line, const struct scaling_point *point) {
+  return fmax((line->latency + line->per_byte * point->bytes) / point->seconds, 1e-6);
+}
+
+/* Twice as long counts as much as half as long. */
 static double residual(const struct scaling_line *line, const struct scaling_point *point) {
-  return fabs((line->latency + line->per_byte * point->bytes) / point->seconds - 1);
+  return fabs(log(ratio(line, point)));
+}
+
+/* What makes the squared linear residual the squared logarithmic one. */
+static double stretch(const struct scaling_line *line, const struct scaling_point *point) {
+  double q = ratio(line, point), g = fabs(q - 1) < 1e-6 ? 1 : log(q) / (q - 1);
+  return g * g;
 }
 
 static int by_value(const void *a, const void *b) {
@@ -41,7 +52,7 @@ static int by_value(const void *a, const void *b) {
 }
 
 static double median_residual(const struct scaling_line *line, const struct scaling_point *point, int count) {
-  double all[MOST_POINTS];
+  double all[MOST_POINTS] = {0};
   for (int i = 0; i < count; i++) all[i] = residual(line, &point[i]);
   qsort(all, (size_t)count, sizeof *all, by_value);
   return all[count / 2];
@@ -52,14 +63,15 @@ static struct scaling_line fit_line(const struct scaling_point *point, int count
   for (int i = 0; i < count; i++) weight[i] = 1;
   struct scaling_line line = solve(point, count, weight);
   for (int round = 0; round < ROUNDS; round++) { /* towards least absolute values */
-    for (int i = 0; i < count; i++) weight[i] = 1 / fmax(residual(&line, &point[i]), 1e-9);
+    for (int i = 0; i < count; i++)
+      weight[i] = stretch(&line, &point[i]) / fmax(residual(&line, &point[i]), 1e-9);
     line = solve(point, count, weight);
   }
   for (int round = 0; round < ROUNDS; round++) {
     double reach = 4.685 * 1.4826 * fmax(median_residual(&line, point, count), 1e-3);
     for (int i = 0; i < count; i++) {
       double r = residual(&line, &point[i]) / reach;
-      weight[i] = r < 1 ? (1 - r * r) * (1 - r * r) : 0;
+      weight[i] = r < 1 ? (1 - r * r) * (1 - r * r) * stretch(&line, &point[i]) : 0;
     }
     line = solve(point, count, weight);
   }

@@ -24,7 +24,7 @@ struct scaling_point {
   double bytes, seconds; /* of one message */
 };
 
-/* Least squares of the relative residuals, reweighted so that few wrong points do not matter (Tukey's
+/* Least squares of the logarithms' residuals, reweighted so that few wrong points do not matter (Tukey's
  * biweight after least absolute values), alpha and 1 / beta not negative. Two lines only if they fit much
  * better than one, each on three points or more. `point` is in order of size; STATUS_INPUT with fewer than
  * three points, or a time or size that is not above zero. */

@@ -203,8 +203,8 @@ enum status net_time_parts(struct net *net, const struct net_data *data, int ste
   struct program *program = NULL;
   enum status status = STATUS_OK;
   uint64_t ticket;
-  if (net->options.lanes > 0 || executor->batch == 0)
-    return RAISE(STATUS_INTERNAL, "only a step without lanes is timed in parts");
+  if (net->options.lanes > 0 || executor->batch == 0 || steps < 1)
+    return RAISE(STATUS_INTERNAL, "only steps without lanes are timed in parts");
   double *all = calloc((size_t)(steps + 1) * NET_MARKS, sizeof *all), *column = NULL;
   if (!all) return RAISE(STATUS_INPUT, "out of memory");
   TRY_OUT(net_train_step(net, data, executor->batch, &ticket)); /* gives the executor its data */

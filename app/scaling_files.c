@@ -1,0 +1,139 @@
+/* Tables and plots; see scaling_files.h. */
+#include "app/scaling_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "app/durable.h"
+#include "model/base/clock.h"
+#include "model/base/log.h"
+
+enum { PLOT_SECONDS = 60 };
+
+static enum status path_of(const char *folder, const char *name, const char *ending, char path[PATH_MAX]) {
+  int length = snprintf(path, PATH_MAX, "%s/%s%s", folder, name, ending);
+  if (length < 0 || length >= PATH_MAX - 8) /* room for .tmp */
+    return RAISE(STATUS_INPUT, "--out is too long: %zu characters", strlen(folder));
+  return STATUS_OK;
+}
+
+enum status scaling_folder_open(const char *folder, const char *name, bool overwrite, size_t *made) {
+  char path[PATH_MAX];
+  TRY(path_of(folder, name, ".csv", path));
+  if (!overwrite && access(path, F_OK) == 0)
+    return RAISE(STATUS_INPUT, "%s is there already: --overwrite replaces it, or give another --out", path);
+  TRY(durable_make_folders(folder, made));
+  if (access(folder, W_OK | X_OK) != 0)
+    return RAISE(STATUS_STORAGE, "cannot write to %s: %s", folder, strerror(errno));
+  return STATUS_OK;
+}
+
+void scaling_folder_abandon(const char *folder, size_t made) {
+  char path[PATH_MAX];
+  if (made == 0 || snprintf(path, sizeof path, "%s", folder) >= (int)sizeof path) return;
+  for (size_t end = strlen(path); end >= made && end > 0; end--) {
+    if (path[end] != '/' && path[end] != '\0') continue;
+    path[end] = '\0';
+    if (rmdir(path) != 0) return;
+  }
+}
+
+/* ---- text ---- */
+
+enum status scaling_text_open(struct scaling_text *text) {
+  *text = (struct scaling_text){0};
+  text->stream = open_memstream(&text->data, &text->bytes);
+  return text->stream ? STATUS_OK : RAISE(STATUS_INPUT, "out of memory");
+}
+
+enum status scaling_text_close(struct scaling_text *text, const char *folder, const char *name) {
+  char path[PATH_MAX];
+  enum status status = STATUS_OK;
+  bool failed = ferror(text->stream) != 0;
+  failed |= fclose(text->stream) != 0;
+  if (failed) TRY_OUT(RAISE(STATUS_INPUT, "out of memory"));
+  if (folder) {
+    TRY_OUT(path_of(folder, name, "", path));
+    TRY_OUT(durable_write(path, &(struct durable_part){.data = text->data, .bytes = text->bytes}, 1));
+  }
+out:
+  free(text->data);
+  *text = (struct scaling_text){0};
+  return status;
+}
+
+/* ---- plots ---- */
+
+void scaling_script_begin(FILE *stream, const char *name, int width, int height) {
+  fprintf(
+      stream,
+      "# Makes %s.svg and %s.png; in this folder: gnuplot %s.gp\n"
+      "set datafile separator ','\n"
+      "do for [kind in 'svg png'] {\n"
+      "if (kind eq 'svg') { set terminal svg size %d,%d font 'sans,13' background 'white' } else {\n"
+      "if (strstrt(GPVAL_TERMINALS, 'pngcairo')) { set terminal pngcairo size %d,%d font 'sans,11' } else {\n"
+      "set terminal png size %d,%d } }\n"
+      "set output '%s.'.kind\n",
+      name, name, name, width, height, width, height, width, height, name);
+}
+
+void scaling_script_end(FILE *stream) {
+  fputs("unset multiplot\nunset output\n}\n", stream);
+}
+
+/* The exit code of the process; -1: it did not end in time, or by a signal. */
+static int await_exit(pid_t process, double seconds) {
+  static const struct timespec pause = {.tv_nsec = 20000000};
+  double end = clock_seconds() + seconds;
+  int state;
+  for (;;) {
+    pid_t ended = waitpid(process, &state, WNOHANG);
+    if (ended == process) return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
+    if (ended < 0 && errno != EINTR) return -1;
+    if (clock_seconds() > end) break;
+    nanosleep(&pause, NULL);
+  }
+  kill(process, SIGKILL);
+  waitpid(process, &state, 0);
+  return -1;
+}
+
+/* 0, or an errno. */
+static int start_gnuplot(const char *folder, char *script, pid_t *process) {
+  char program[] = "gnuplot", *words[] = {program, script, NULL};
+  posix_spawn_file_actions_t actions;
+  int failed = posix_spawn_file_actions_init(&actions);
+  if (failed) return failed;
+  failed = posix_spawn_file_actions_addchdir_np(&actions, folder);
+  for (int fd = 0; fd < 3 && !failed; fd++)
+    failed = posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", fd == 0 ? O_RDONLY : O_WRONLY, 0);
+  if (!failed) failed = posix_spawnp(process, program, &actions, NULL, words, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  return failed;
+}
+
+void scaling_plot(const char *folder, const char *name) {
+  char script[64];
+  pid_t process;
+  snprintf(script, sizeof script, "%s.gp", name);
+  int failed = start_gnuplot(folder, script, &process);
+  if (failed) {
+    log_warning("no plot: gnuplot %s%s; where it is installed, run 'gnuplot %s' in %s",
+                failed == ENOENT ? "is not installed" : "cannot be started: ",
+                failed == ENOENT ? "" : strerror(failed), script, folder);
+    return;
+  }
+  int code = await_exit(process, PLOT_SECONDS);
+  if (code == 0)
+    log_info("plots: %s/%s.svg and .png; again by 'gnuplot %s' there", folder, name, script);
+  else
+    log_warning("no plot: gnuplot ended with %d; run 'gnuplot %s' in %s to see why", code, script, folder);
+}

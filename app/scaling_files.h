@@ -1,0 +1,38 @@
+/* The files of `convoy bench scaling` and `predict`: tables, and plots by gnuplot. Rank 0 only. */
+#ifndef CONVOY_APP_SCALING_FILES_H
+#define CONVOY_APP_SCALING_FILES_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "model/base/error.h"
+
+/* Makes `folder` for the results NAME.csv; *made as durable_make_folders gives it. STATUS_INPUT if a former
+ * result is there and `overwrite` is not set, STATUS_STORAGE if nothing can be written. */
+enum status scaling_folder_open(const char *folder, const char *name, bool overwrite, size_t *made);
+
+/* Removes the folder and parents again as far as they are empty and were made: for results that did not come
+ * about. */
+void scaling_folder_abandon(const char *folder, size_t made);
+
+/* Text that grows; written whole or not at all. */
+struct scaling_text {
+  FILE *stream; /* to print to */
+  char *data;
+  size_t bytes;
+};
+
+enum status scaling_text_open(struct scaling_text *text);
+/* Writes it to FOLDER/NAME, or frees it only (`folder` NULL). */
+enum status scaling_text_close(struct scaling_text *text, const char *folder, const char *name);
+
+/* Begins a gnuplot script that makes NAME.svg and NAME.png from files in its own folder, of width x height;
+ * what is printed then is run once for each, and ends with scaling_script_end. */
+void scaling_script_begin(FILE *stream, const char *name, int width, int height);
+void scaling_script_end(FILE *stream);
+
+/* Runs FOLDER/NAME.gp by gnuplot. What is missing or fails is said in a warning: the script is there to be
+ * run again. */
+void scaling_plot(const char *folder, const char *name);
+
+#endif
