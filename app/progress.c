@@ -121,6 +121,7 @@ static void write_all(const char *text, size_t length) {
   }
 }
 
+/* The cursor goes back to where the line begins, so that what others print there begins a line. */
 static void draw(struct progress *progress, const struct progress_values *values) {
   char text[256], line[520];
   int columns = terminal_columns(progress->fd) - 1; /* the last column would wrap */
@@ -129,7 +130,7 @@ static void draw(struct progress *progress, const struct progress_values *values
   int blank = progress->drawn > used ? progress->drawn - used : 0;
   if (used + blank > columns) blank = columns > used ? columns - used : 0;
   fflush(stdout);
-  int length = snprintf(line, sizeof line, "\r%s%*s", text, blank, "");
+  int length = snprintf(line, sizeof line, "\r%s%*s\r", text, blank, "");
   write_all(line, (size_t)length);
   progress->drawn = used;
   log_unlock();

@@ -1,0 +1,162 @@
+#!/usr/bin/env bash
+# What a person sees of a run: on a terminal (tmux, 80 and 40 columns, resized) one live line that fits and vanishes, also
+# after Ctrl-C and an error; in a file plain lines from the start, without carriage returns or escape codes; --quiet,
+# --verbose; epoch lines with the ranks' step times.
+# shellcheck source=tests/program/lib.sh
+. "$(dirname "$0")/lib.sh"
+data=$WORK/data
+set_of "$data" 640 64
+options=(train --data "$data" --backend cpu --threads 1 --batch 32)
+set_of "$WORK/long" 6400 64
+
+# ---- in a file ----
+begin=$(date +%s%N)
+mkfifo "$WORK/pipe"
+"$CONVOY" "${options[@]}" --out "$WORK/pipe-run" --epochs 3 > "$WORK/pipe" 2> "$WORK/err.txt" &
+{ IFS= read -r line; spent=$((($(date +%s%N) - begin) / 1000000)); cat > "$WORK/rest.txt"; } < "$WORK/pipe"
+wait $! || fail "a run into a pipe" "$WORK/err.txt"
+limit=2000
+[ -z "${CONVOY_SANITIZED:-}" ] || limit=10000
+[ -n "$line" ] && [ "$spent" -lt $limit ] || fail "the first line '$line' came after $spent ms"
+pass "into a pipe: the first line after $spent ms"
+
+for count in 1 3; do
+  ranks $count "${options[@]}" --out "$WORK/file-$count" --epochs 2
+  expect 0 "a run into a file"
+  if LC_ALL=C grep -q $'[\r\033\b]' "$WORK/out.txt" "$WORK/err.txt"; then fail "carriage returns or escape codes" "$WORK/out.txt"; fi
+  grep -q '^epoch 1/2  step ' "$WORK/out.txt" || fail "no plain line of progress" "$WORK/out.txt"
+  cp "$WORK/out.txt" "$WORK/lines-$count.txt"
+done
+number='[0-9]+(\.[0-9]+)?'
+grep -Eq "^epoch 2/2: .*images/s; step $number ms" "$WORK/lines-1.txt" || fail "no step time" "$WORK/lines-1.txt"
+host=$(uname -n)
+sed -nE "s#^epoch 2/2: .*images/s; step ($number)/($number)/($number) ms, slowest rank ([0-9]) on ${host%%.*}.*#\1 \3 \5 \7#p" "$WORK/lines-3.txt" > "$WORK/times.txt"
+awk '{ ok = $1 > 0 && $1 <= $2 && $2 <= $3 && $4 >= 0 && $4 <= 2 } END { exit !(NR == 1 && ok) }' "$WORK/times.txt" || fail "the ranks' step times" "$WORK/lines-3.txt"
+pass "into a file: plain lines; epoch lines compare the ranks"
+
+# Rank 1 computes a fifth of the time: it is named (all ranks get the same work).
+cat > "$WORK/slow.sh" << 'SCRIPT'
+#!/usr/bin/env bash
+[ "$OMPI_COMM_WORLD_RANK" != 1 ] || (
+  while kill -0 $$ 2> /dev/null; do kill -STOP $$; sleep 0.02; kill -CONT $$; sleep 0.005; done
+) &
+exec "$@"
+SCRIPT
+chmod +x "$WORK/slow.sh"
+set_of "$WORK/few" 160 32
+code=0
+mpirun --oversubscribe --bind-to none -np 2 "$WORK/slow.sh" "$CONVOY" "${options[@]}" --data "$WORK/few" --out "$WORK/slow" --model resnet20 --epochs 1 > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+expect 0 "a run with a slow rank"
+grep -Eq "^epoch 1/1: .* ms, slowest rank 1 on " "$WORK/out.txt" || fail "the slow rank is not named" "$WORK/out.txt"
+python3 - "$WORK/slow/run.json" << 'PYTHON' || fail "run.json" "$WORK/slow/run.json"
+import json, sys
+result = json.load(open(sys.argv[1]))["result"]
+least, median, most = result["step_spread"]
+assert 0 < 1.1 * least < most and least <= median <= most, result
+assert 0 < result["session_wait"] < result["session_steps"], result
+assert result["session_evaluation"] > 0 and result["session_saves"] > 0, result
+PYTHON
+pass "a slow rank is named"
+
+ranks 2 "${options[@]}" --out "$WORK/quiet" --epochs 1 --quiet
+expect 0 "--quiet"
+[ -s "$WORK/out.txt" ] && fail "--quiet says something" "$WORK/out.txt"
+ranks 1 "${options[@]}" --out "$WORK/verbose" --epochs 1 --log-every 5 --verbose
+expect 0 "--verbose"
+[ "$(grep -c '^step [0-9]*/20: loss [0-9.]*, lr 0.001, [0-9]* images/s' "$WORK/out.txt")" = 4 ] || fail "--verbose: not a line for each row" "$WORK/out.txt"
+ranks 1 "${options[@]}" --out "$WORK/both" --quiet --verbose
+expect 2 "--quiet --verbose"
+one_error "--quiet --verbose"
+pass "--quiet, --verbose"
+
+# ---- on a terminal ----
+command -v tmux > /dev/null || { echo "skipped: no tmux"; exit 0; }
+tmux() { command tmux -S "$WORK/tmux" -f /dev/null "$@"; }
+trap 'tmux kill-server 2> /dev/null; rm -rf "$WORK"' EXIT
+shell() { # COLUMNS: a terminal with a shell, whose raw output goes to $WORK/raw
+  tmux kill-server 2> /dev/null
+  rm -f "$WORK/raw"
+  tmux new-session -d -x "$1" -y 24 "env PS1='READY ' NO_COLOR=1 bash --norc --noprofile -i"
+  tmux pipe-pane "cat > '$WORK/raw'"
+  wait_for '^READY'
+}
+type_line() { tmux send-keys -l "$1" && tmux send-keys Enter; }
+screen() { tmux capture-pane -p > "$WORK/screen.txt"; }
+wait_for() { # PATTERN: until the screen has a line like it
+  local i
+  for i in $(seq 300); do
+    screen
+    grep -Eq -- "$1" "$WORK/screen.txt" && return 0
+    sleep 0.1
+  done
+  fail "the screen never shows $1" "$WORK/screen.txt"
+}
+longest() { awk '{ if (length($0) > n) n = length($0) } END { print n + 0 }' "$WORK/screen.txt"; }
+# The live line is one line that begins like this; right after another line of the run there is none.
+live='^epoch [0-9]+/9999  step [0-9]+/7999200'
+start() { # COLUMNS LAUNCHER: a long run on a terminal, until its live line moves
+  local first i
+  rm -rf "$WORK/live"
+  shell "$1"
+  printf '%s %s %s --out %s --epochs 9999 --eval-every 0 --checkpoint-minutes 60\n' "$2" "$CONVOY" "${options[*]} --batch 8 --data $WORK/long" "$WORK/live" > "$WORK/run.sh"
+  type_line "clear; bash $WORK/run.sh; echo 'code' \$?"
+  wait_for "$live"
+  first=$(grep -E "$live" "$WORK/screen.txt")
+  for i in $(seq 100); do
+    screen
+    [ "$(grep -Ec "$live" "$WORK/screen.txt")" -le 1 ] || fail "not one live line" "$WORK/screen.txt"
+    [ "$(grep -E "$live" "$WORK/screen.txt" || echo "$first")" = "$first" ] || return 0
+    sleep 0.1
+  done
+  fail "the live line stands still" "$WORK/screen.txt"
+}
+gone() { # WHAT: what is left on the screen when the shell is back
+  grep -Eq "$live" "$WORK/screen.txt" && fail "$1: the live line stays" "$WORK/screen.txt"
+  grep -q '\[=*>* *\]\|\^C' "$WORK/screen.txt" && fail "$1: a piece of the live line stays" "$WORK/screen.txt"
+  LC_ALL=C tr -d '\r' < "$WORK/raw" > "$WORK/raw.txt"
+}
+
+start 80 ""
+wait_for "${live}  loss [0-9.]+  [0-9]+ images/s  [0-9:?]+ left"
+[ "$(grep -E "$live" "$WORK/screen.txt" | wc -L)" -le 79 ] || fail "the live line fills the last column" "$WORK/screen.txt"
+tmux resize-window -x 100 -y 24
+wait_for "${live}  loss .* left  \[[=> ]{20}\]$"
+tmux send-keys C-c
+wait_for '^code'
+grep -q '^code 75' "$WORK/screen.txt" || fail "Ctrl-C: the exit code" "$WORK/screen.txt"
+grep -q '^stopped by a signal at step' "$WORK/screen.txt" || fail "Ctrl-C: no last words" "$WORK/screen.txt"
+gone "Ctrl-C"
+# tmux answers a shell's own codes, not the program's: between the run's first and last line there is none
+sed -n '/convoy [0-9.]*: 1 rank/,/^stopped by/p' "$WORK/raw.txt" | sed '1s/.*convoy/convoy/' > "$WORK/run.txt"
+[ -s "$WORK/run.txt" ] || fail "the raw output" "$WORK/raw.txt"
+if LC_ALL=C grep -q $'\033' "$WORK/run.txt"; then fail "escape codes on the terminal" "$WORK/run.txt"; fi
+pass "80 columns, widened to 100: one live line without escape codes; Ctrl-C leaves nothing but words and a checkpoint"
+
+start 40 ""
+for i in 1 2 3 4 5; do
+  screen
+  [ "$(longest)" -le 40 ] || fail "wider than the terminal" "$WORK/screen.txt"
+  [ "$(grep -Ec "$live" "$WORK/screen.txt")" -le 1 ] || fail "not one live line at 40 columns" "$WORK/screen.txt"
+  [ "$(grep -E "$live" "$WORK/screen.txt" | wc -L)" -le 39 ] || fail "the live line fills the last column" "$WORK/screen.txt"
+  sleep 0.2
+done
+tmux send-keys C-c
+wait_for '^code 75'
+gone "Ctrl-C at 40 columns"
+pass "40 columns: the live line fits"
+
+# An error while the live line stands: a rank dies; mpirun hands the terminal's width on.
+start 80 "mpirun --oversubscribe --bind-to none -np 2"
+victim=$(pgrep -f "^$CONVOY train .*--out $WORK/live " | tail -1)
+kill -KILL "$victim"
+wait_for '^code [1-9]'
+grep -q '^error: rank 1 on host .* died' "$WORK/screen.txt" || grep -q '^mpirun noticed' "$WORK/screen.txt" || fail "no error on a line of its own" "$WORK/screen.txt"
+grep -Eq 'left.*(error|mpirun|----)' "$WORK/screen.txt" && fail "the launcher's words stand behind the live line" "$WORK/screen.txt"
+pass "under mpirun: a live line; a rank's death is told on lines of its own"
+
+shell 80
+type_line "clear; $CONVOY ${options[*]} --out $WORK/nan --epochs 2 --lr 1e30; echo 'code' \$?"
+wait_for '^code 3'
+grep -q '^error: the loss is not finite' "$WORK/screen.txt" || fail "the error does not begin its line" "$WORK/screen.txt"
+grep -Eq '^epoch 1/2  step' "$WORK/screen.txt" && fail "an error leaves the live line" "$WORK/screen.txt"
+pass "an error: the live line is gone, the error begins its line"
