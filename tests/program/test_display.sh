@@ -17,7 +17,7 @@ mkfifo "$WORK/pipe"
 wait $! || fail "a run into a pipe" "$WORK/err.txt"
 limit=2000
 [ -z "${CONVOY_SANITIZED:-}" ] || limit=10000
-[ -n "$line" ] && [ "$spent" -lt $limit ] || fail "the first line '$line' came after $spent ms"
+{ [ -n "$line" ] && [ "$spent" -lt $limit ]; } || fail "the first line '$line' came after $spent ms"
 pass "into a pipe: the first line after $spent ms"
 
 for count in 1 3; do
@@ -83,8 +83,7 @@ shell() { # COLUMNS: a terminal with a shell, whose raw output goes to $WORK/raw
 type_line() { tmux send-keys -l "$1" && tmux send-keys Enter; }
 screen() { tmux capture-pane -p > "$WORK/screen.txt"; }
 wait_for() { # PATTERN: until the screen has a line like it
-  local i
-  for i in $(seq 300); do
+  for _ in $(seq 300); do
     screen
     grep -Eq -- "$1" "$WORK/screen.txt" && return 0
     sleep 0.1
@@ -95,14 +94,14 @@ longest() { awk '{ if (length($0) > n) n = length($0) } END { print n + 0 }' "$W
 # The live line is one line that begins like this; right after another line of the run there is none.
 live='^epoch [0-9]+/9999  step [0-9]+/7999200'
 start() { # COLUMNS LAUNCHER: a long run on a terminal, until its live line moves
-  local first i
+  local first
   rm -rf "$WORK/live"
   shell "$1"
   printf '%s %s %s --out %s --epochs 9999 --eval-every 0 --checkpoint-minutes 60\n' "$2" "$CONVOY" "${options[*]} --batch 8 --data $WORK/long" "$WORK/live" > "$WORK/run.sh"
   type_line "clear; bash $WORK/run.sh; echo 'code' \$?"
   wait_for "$live"
   first=$(grep -E "$live" "$WORK/screen.txt")
-  for i in $(seq 100); do
+  for _ in $(seq 100); do
     screen
     [ "$(grep -Ec "$live" "$WORK/screen.txt")" -le 1 ] || fail "not one live line" "$WORK/screen.txt"
     [ "$(grep -E "$live" "$WORK/screen.txt" || echo "$first")" = "$first" ] || return 0
@@ -133,7 +132,7 @@ if LC_ALL=C grep -q $'\033' "$WORK/run.txt"; then fail "escape codes on the term
 pass "80 columns, widened to 100: one live line without escape codes; Ctrl-C leaves nothing but words and a checkpoint"
 
 start 40 ""
-for i in 1 2 3 4 5; do
+for _ in 1 2 3 4 5; do
   screen
   [ "$(longest)" -le 40 ] || fail "wider than the terminal" "$WORK/screen.txt"
   [ "$(grep -Ec "$live" "$WORK/screen.txt")" -le 1 ] || fail "not one live line at 40 columns" "$WORK/screen.txt"
