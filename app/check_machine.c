@@ -171,8 +171,8 @@ enum status check_data(struct check *check) {
   struct dataset *dataset = NULL;
   if (!check->options.data[0]) return STATUS_OK;
   double begin = clock_seconds();
-  enum status status =
-      world_agree(check->world, dataset_open(check->world, check->options.data, DATASET_TRAIN, &dataset));
+  enum status status = world_agree(check->world, dataset_open(check->world, check->options.data,
+                                                              DATASET_TRAIN | DATASET_CHECKED, &dataset));
   double seconds = clock_seconds() - begin;
   check_say(&own, CHECK_OK, NULL, "-");
   if (status == STATUS_OK) {

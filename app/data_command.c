@@ -154,7 +154,7 @@ static void print_moments(const struct dataset *dataset, const char *name, const
 
 static enum status run_info(const struct data_options *options, const struct world *world) {
   struct dataset *dataset;
-  TRY(dataset_open(world, options->data, 0, &dataset));
+  TRY(dataset_open(world, options->data, DATASET_CHECKED, &dataset));
   log_info("images: %dx%dx%d (height, width, channels)", dataset->height, dataset->width, dataset->channels);
   log_info("classes: %d%s", dataset->classes, dataset->classes_given ? "" : " (not given by the shards)");
   print_split(dataset, "train", &dataset->train);

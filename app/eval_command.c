@@ -185,7 +185,7 @@ static enum status run(const struct world *world, const struct eval_options *opt
   TRY(world_agree(world,
                   world->rank == 0 ? read_header(options->checkpoint, checkpoint, &header) : STATUS_OK));
   TRY(world_broadcast(world, &header, sizeof header, 0));
-  TRY(session_open(world, options->data, DATASET_TEST, session));
+  TRY(session_open(world, options->data, DATASET_TEST | DATASET_CHECKED, session));
   TRY(world_agree(world, check_data(session->dataset, &header)));
   TRY(start(session, options, &header));
   TRY(world_agree(world, world->rank == 0 ? load(session, *checkpoint) : STATUS_OK));

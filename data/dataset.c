@@ -37,7 +37,7 @@ static size_t align(size_t offset) {
 
 /* Whether a split's images stay in memory. */
 static bool kept(const struct dataset_plan *plan, int split) {
-  return split != SPLIT_TRAIN || !plan->streamed;
+  return split != SPLIT_TRAIN || !(plan->streamed || plan->checked);
 }
 
 static struct placement place(const struct dataset_plan *plan, size_t row_bytes) {
@@ -263,7 +263,9 @@ enum status dataset_open_limited(const struct world *world, const char *director
   struct dataset *dataset = calloc(1, sizeof *dataset);
   enum status status = dataset ? STATUS_OK : RAISE(STATUS_INPUT, "no memory for the data set");
   if (status == STATUS_OK && world->rank == 0) status = dataset_plan_read(directory, need, &plan);
-  if (status == STATUS_OK && world->rank == 0) status = dataset_plan_limit(&plan, directory, limit);
+  plan.checked = (need & DATASET_CHECKED) != 0;
+  if (status == STATUS_OK && world->rank == 0 && !plan.checked)
+    status = dataset_plan_limit(&plan, directory, limit);
   TRY_OUT(world_agree(world, status));
   TRY_OUT(dataset_plan_send(world, &plan));
   TRY_OUT(fill(&reading, &plan, dataset));

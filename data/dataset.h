@@ -18,7 +18,7 @@ struct dataset_plan;
 struct split {
   int64_t count; /* images over all shards, in name order */
   int shard_count;
-  const uint8_t *images; /* N,H,W,C; NULL for the training images of a streamed set */
+  const uint8_t *images; /* N,H,W,C; NULL for training images that are streamed or only checked */
   const int32_t *labels; /* N, 0..classes-1 */
 };
 
@@ -38,15 +38,16 @@ struct dataset {
   char *directory;             /* owned; only where streamed */
 };
 
-/* Which splits a command needs; one that is needed and has no shard is STATUS_INPUT. */
-enum dataset_need { DATASET_TRAIN = 1, DATASET_TEST = 2 };
+/* Which splits a command needs; one that is needed and has no shard is STATUS_INPUT. DATASET_CHECKED: the
+ * training images are verified and described, but not kept (train.images is NULL), whatever their size. */
+enum dataset_need { DATASET_TRAIN = 1, DATASET_TEST = 2, DATASET_CHECKED = 4 };
 
 /* As dataset_open, for training images that take more than `limit` bytes of memory (negative: half of what
  * rank 0's host has): they are verified as all others, but not kept: `streamed`. */
 enum status dataset_open_limited(const struct world *world, const char *directory, unsigned need,
                                  int64_t limit, struct dataset **dataset);
 
-/* Collective; all ranks return the same status. All images are held in memory. */
+/* Collective; all ranks return the same status. All images are held in memory, but see DATASET_CHECKED. */
 enum status dataset_open(const struct world *world, const char *directory, unsigned need,
                          struct dataset **dataset);
 void dataset_close(struct dataset *dataset); /* NULL: nothing; collective */

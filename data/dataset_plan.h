@@ -18,7 +18,8 @@ struct dataset_plan {
   int32_t classes; /* 0: no shard says */
   int32_t named;   /* 1: class_name holds the shards' names */
   int32_t planar_shards;
-  int32_t streamed; /* 1: the training images are not kept in memory */
+  int32_t streamed; /* 1: the training images do not fit in memory and are read by the steps */
+  int32_t checked;  /* 1: nobody wants the training images: they are verified and not kept */
   int32_t shard_count[SPLIT_COUNT];
   int64_t count[SPLIT_COUNT];
   struct plan_shard *shard;               /* owned: the training shards, then the test shards */

@@ -61,6 +61,14 @@ static void limited_set_is_the_same(void **state) {
   assert_int_equal(dataset_open_limited(&world, path, 0, ROWS * ROW, &fits), STATUS_OK);
   assert_false(fits->streamed);
   dataset_close(fits);
+  struct dataset *checked = NULL; /* a command that does not train keeps no training image */
+  assert_int_equal(dataset_open(&world, path, DATASET_TEST | DATASET_CHECKED, &checked), STATUS_OK);
+  assert_false(checked->streamed);
+  assert_null(checked->train.images);
+  assert_true(checked->digest == memory->digest && checked->std[2] == memory->std[2]);
+  assert_memory_equal(checked->train.labels, memory->train.labels, ROWS * sizeof(int32_t));
+  assert_memory_equal(checked->test.images, memory->test.images, 3 * ROW);
+  dataset_close(checked);
 }
 
 /* Takes the rows of list[0..until) in steps and compares each with the data set in memory. */

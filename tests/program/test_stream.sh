@@ -73,6 +73,27 @@ large 2 "$WORK/large-stream" --memory-limit 1
 same "several windows" "$WORK/large-memory" "$WORK/large-stream"
 pass "76 MB in two windows"
 
+# What does not train keeps no training image: its peak of memory does not grow with them.
+if [ -x /usr/bin/time ]; then
+  peak() { # peak DATA COMMAND...: kB
+    local from=$1
+    shift
+    /usr/bin/time -o "$WORK/peak" -f %M "$CONVOY" "$@" > "$WORK/out.txt" 2> "$WORK/err.txt" ||
+      fail "$* of $from" "$WORK/out.txt" "$WORK/err.txt"
+    tail -1 "$WORK/peak"
+  }
+  checkpoint=$WORK/small-run/checkpoints/best.h5
+  "$CONVOY" data synth "$WORK/small" --train 40 --test 10 --shards 1 --size 64 > /dev/null || fail "synth"
+  ranks 1 train --data "$WORK/small" --out "$WORK/small-run" --backend cpu --threads 1 --epochs 1 --batch 20
+  expect 0 "train small"
+  for what in "data info SET" "check --data SET" "eval --data SET --backend cpu --threads 1 --checkpoint $checkpoint"; do
+    # shellcheck disable=SC2086
+    small=$(peak small ${what/SET/$WORK/small}) && large=$(peak large ${what/SET/$WORK/large}) || exit 1
+    [ $((large - small)) -lt 30000 ] || fail "${what%% SET*}: $large kB for 76 MB of images, $small kB for 0.5 MB"
+  done
+  pass "info, check and eval keep no training image: $large kB, $small kB for a small set"
+fi
+
 # Chunked rows cannot be read by place.
 mkdir "$WORK/chunked"
 "$make_shards" "$WORK/one/train-00000-of-00001.h5" "$WORK/chunked/train-0.h5" chunk=100 deflate || fail "make_shards"
