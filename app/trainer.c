@@ -8,7 +8,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "app/signals.h"
@@ -27,13 +26,12 @@ enum status trainer_create(struct trainer *t) {
   t->enqueued = t->at.step;
   t->saved_step = t->common_save = t->at.step > 0 ? t->at.step : -1;
   t->opened = t->last_save = clock_seconds();
-  int64_t own = sampler_rank_count(&t->sampler, 0, world->rank, world->size);
-  t->order = calloc((size_t)t->sampler.count, sizeof *t->order);
-  t->mine = calloc((size_t)own + 1, sizeof *t->mine);
-  t->begin = calloc((size_t)t->epoch_steps + 1, sizeof *t->begin);
-  t->rows = calloc((size_t)t->epoch_steps + 1, sizeof *t->rows);
-  if (!t->order || !t->mine || !t->begin || !t->rows)
-    return RAISE(STATUS_INPUT, "no memory for the order of %" PRId64 " samples", t->sampler.count);
+  t->planner = (struct planner){.sampler = &t->sampler,
+                                .schedule = &t->schedule,
+                                .beta1 = t->options->beta1,
+                                .beta2 = t->options->beta2,
+                                .world = world};
+  TRY(planner_create(&t->planner));
   if (t->runlog) TRY(saver_create(&t->saver));
   progress_open(&t->view, t->options->quiet || !t->runlog, t->at.step);
   return STATUS_OK;
@@ -43,19 +41,13 @@ void trainer_destroy(struct trainer *t) {
   progress_close(&t->view);
   saver_destroy(t->saver);
   t->saver = NULL;
-  free(t->order);
-  free(t->mine);
-  free(t->begin);
-  free(t->rows);
-  t->order = t->mine = NULL;
-  t->begin = NULL;
-  t->rows = NULL;
+  planner_destroy(&t->planner);
 }
 
 /* ---- time ---- */
 
-/* The time since the last mark. A step's time is what passes while it is enqueued (there a CPU computes) and
- * while its metrics are waited for (there a GPU does). */
+/* A step's time is what passes while it is enqueued (there a CPU computes) and while its metrics are waited
+ * for (there a GPU does). */
 static double lap(struct trainer *t) {
   return pace_lap(&t->pace, t->session->world);
 }
@@ -110,7 +102,7 @@ static int64_t rows_end(const struct trainer *t, int64_t position) {
   const struct world *world = t->session->world;
   int64_t first, count;
   sampler_rank_part(&t->sampler, position, world->rank, world->size, &first, &count);
-  return t->begin[position - t->planned] + count;
+  return t->plan->begin[position - t->plan->first] + count;
 }
 
 /* Reads the metrics of the oldest step that is not counted yet, and counts it. */
@@ -168,24 +160,14 @@ static enum status tell_start(struct trainer *t, uint64_t ticket) {
 
 /* ---- an epoch ---- */
 
-/* Plans the epoch's steps from `first` on. */
+/* Plans the epoch's steps from `first` on, and has the next epoch's plan made meanwhile. */
 static enum status plan_epoch(struct trainer *t, int64_t first) {
-  const struct world *world = t->session->world;
-  const struct train_options *o = t->options;
-  TRY(sampler_epoch(&t->sampler, t->at.epoch, t->order));
-  sampler_rank_list(&t->sampler, t->order, first, world->rank, world->size, t->mine, t->begin);
-  for (int64_t s = first; s < t->epoch_steps; s++) {
-    int64_t step = t->at.epoch * t->epoch_steps + s;
-    t->rows[s - first] = (struct step_row){.first = t->begin[s - first],
-                                           .learning_rate = schedule_lr(&t->schedule, step),
-                                           .scale = 1.0f / (float)sampler_step_count(&t->sampler, s),
-                                           .correction1 = (float)(1 - pow(o->beta1, (double)(step + 1))),
-                                           .correction2 = (float)(1 - pow(o->beta2, (double)(step + 1)))};
-  }
-  int64_t own = sampler_rank_count(&t->sampler, first, world->rank, world->size);
-  t->planned = first;
-  if (t->session->stream) TRY(stream_begin(t->session->stream, t->mine, own));
-  return net_plan(t->session->net, t->mine, own, t->rows, t->epoch_steps - first);
+  TRY(planner_get(&t->planner, t->at.epoch, first, &t->plan));
+  struct epoch_plan *plan = t->plan;
+  if (t->session->stream) TRY(stream_begin(t->session->stream, plan->list, plan->count));
+  TRY(net_plan(t->session->net, plan->list, plan->count, plan->rows, plan->steps));
+  if (!is_last_epoch(t)) planner_ahead(&t->planner, t->at.epoch + 1);
+  return STATUS_OK;
 }
 
 /* Rank 0: whether --checkpoint-minutes have passed since the last save. */

@@ -5,6 +5,7 @@
 
 #include "app/evaluate.h"
 #include "app/metrics.h"
+#include "app/planner.h"
 #include "app/pace.h"
 #include "app/progress.h"
 #include "app/record.h"
@@ -33,11 +34,8 @@ struct trainer {
 
   int64_t epoch_steps; /* steps an epoch */
   int64_t last_step;   /* the run ends after it */
-  /* This epoch's plan from its first remaining step on. */
-  struct sample *order, *mine;
-  uint32_t *begin;
-  struct step_row *rows;
-  int64_t planned; /* the step that it begins with */
+  struct planner planner;
+  struct epoch_plan *plan; /* this epoch's, from its first remaining step on; the planner's */
   /* Steps whose metrics are not read yet: ticket[first..enqueued), modulo TRAINER_LAG + 1. */
   uint64_t ticket[TRAINER_LAG + 1];
   double spent[TRAINER_LAG + 1]; /* seconds that enqueueing each took */
