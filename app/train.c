@@ -115,6 +115,7 @@ static void plan_net(struct train *train) {
                               .label_smoothing = (float)o->label_smoothing,
                               .plan_samples = sampler_rank_count(sampler, 0, world->rank, world->size),
                               .plan_steps = sampler_steps(sampler),
+                              .reduce_low = o->allreduce == 1,
                               .lanes = (int)(o->lanes / world->size)};
   int64_t first, part;
   sampler_rank_part(sampler, 0, world->rank, world->size, &first, &part);

@@ -18,6 +18,7 @@ static const char *const augment_choices[] = {
     "cutout", "flip,cutout", "crop,cutout", "flip,crop,cutout", NULL};
 static const char *const shuffle_choices[] = {"full", "chunk", NULL};
 static const char *const fill_choices[] = {"zero", "reflect", NULL};
+static const char *const allreduce_choices[] = {"fp32", "bf16", NULL};
 static const char *const switch_choices[] = {"off", "on", NULL};
 
 /* One row a line; what follows `help` may add to it. */
@@ -77,6 +78,7 @@ static const struct option_row rows[] = {
 
     CHOICE("backend", backend, backend_choices, "auto", 0, "auto: cuda where a GPU is visible", .heading = "where it runs"),
     CHOICE("precision", precision, precision_choices, "fp32", RESULT, "of activations and products"),
+    CHOICE("allreduce", allreduce, allreduce_choices, "fp32", RESULT, "type of gradients between ranks; bf16: half the bytes"),
     FLAG("deterministic", deterministic, RESULT, "the same bits in each run on the same ranks"),
     CHOICE("fuse", fuse, switch_choices, "on", RESULT, "one op for convolution, batchnorm, add, activation"),
     INTEGER("threads", threads, 1, 4096, NULL, "N", 0, "CPU threads a rank (default: its share of the cores)"),
@@ -161,6 +163,11 @@ static enum status check_together(const struct train_options *options) {
                  options->base_batch);
   if (options->nesterov && options->optimizer == OPTIMIZER_SGD && options->momentum == 0)
     return RAISE(STATUS_INPUT, "--nesterov needs --momentum above 0");
+  if (options->lanes > 0 && options->allreduce == 1)
+    return RAISE(STATUS_INPUT,
+                 "--allreduce bf16 cannot be had with --lanes %" PRId64
+                 ", which sum in fp32 in one order; leave one of them out",
+                 options->lanes);
   return check_lanes(options->lanes);
 }
 

@@ -31,6 +31,7 @@ struct train_options {
   int precision;                  /* enum precision */
   int backend;                    /* enum backend_choice */
   int fuse;                       /* 1: on */
+  int allreduce;                  /* 1: bf16 */
   int64_t threads, eval_batch, eval_every, log_every, checkpoint_every, keep, expect_ranks, init_timeout,
       lanes, comm_timeout;
   double checkpoint_minutes;

@@ -153,6 +153,9 @@ struct backend_table {
    * started. */
   enum status (*allreduce)(struct backend *backend, float *data, int64_t count);
   enum status (*comm_join)(struct backend *backend);
+  /* allreduce in half the bytes: the ranks' numbers are rounded to bf16 on their way, and so is their sum.
+   * `low` is room for `count` bf16 numbers. */
+  enum status (*allreduce_low)(struct backend *backend, float *data, void *low, int64_t count);
   enum status (*broadcast)(struct backend *backend, void *data, size_t bytes, int root);
 
   /* Sums in a fixed order, enqueued like all other work. add: data += other. exchange_add: data += peer's

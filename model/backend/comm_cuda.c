@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "model/backend/cuda_backend.h"
+#include "model/ops/kernels.h"
 
 enum { CLOSE_SECONDS = 10, CALL_SECONDS = 60 };
 
@@ -89,6 +90,8 @@ static enum status warm_up(struct cuda_backend *cuda, int timeout_seconds, bool 
   TRY(world_agree(world, cuda_scratch(&cuda->context, DTYPE_F32, sizeof(float) << 24, &scratch)));
   for (size_t i = 0; i < sizeof count / sizeof *count; i++)
     TRY(cuda_allreduce(&cuda->base, scratch, count[i]));
+  for (size_t i = 0; i < sizeof count / sizeof *count && count[i] < 1 << 23; i++)
+    TRY(cuda_allreduce_low(&cuda->base, scratch, (float *)scratch + (1 << 23), count[i]));
   TRY(cuda_comm_join(&cuda->base));
   TRY(cuda_broadcast(&cuda->base, scratch, 1 << 20, 0));
   for (int distance = 1; exchanges && distance < world->size; distance *= 2)
@@ -162,6 +165,20 @@ enum status cuda_allreduce(struct backend *backend, float *data, int64_t count) 
   ncclResult_t result =
       ncclAllReduce(data, data, (size_t)count, ncclFloat, ncclSum, cuda->comm.comm, cuda->comm.stream);
   return settle(cuda->comm.comm, result, "ncclAllReduce", CALL_SECONDS);
+}
+
+/* Conversions run on the communicator's stream too, beside the backward pass. */
+enum status cuda_allreduce_low(struct backend *backend, float *data, void *low, int64_t count) {
+  struct cuda_backend *cuda = cuda_backend_of(backend);
+  cudaStream_t stream = cuda->comm.stream;
+  if (!cuda->comm.comm || count == 0) return STATUS_OK; /* the sum over one rank */
+  TRY(comm_fork(cuda));
+  TRY_CUDA(kernel_convert(stream, DTYPE_F32, data, DTYPE_BF16, low, count));
+  ncclResult_t result =
+      ncclAllReduce(low, low, (size_t)count, ncclBfloat16, ncclSum, cuda->comm.comm, stream);
+  TRY(settle(cuda->comm.comm, result, "ncclAllReduce", CALL_SECONDS));
+  TRY_CUDA(kernel_convert(stream, DTYPE_BF16, low, DTYPE_F32, data, count));
+  return STATUS_OK;
 }
 
 enum status cuda_comm_join(struct backend *backend) {

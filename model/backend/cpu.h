@@ -43,6 +43,8 @@ enum status cpu_update(struct backend *backend, const struct update_desc *desc, 
                        float *params, void *low, const float *gradients, float *slot0, float *slot1,
                        const float *metrics);
 enum status cpu_convert(struct backend *backend, const float *params, void *low, int64_t count);
+/* data = data rounded to bf16. */
+void cpu_round(struct backend *backend, float *data, int64_t count);
 enum status cpu_add(struct backend *backend, float *data, const float *other, int64_t count);
 enum status cpu_publish(struct backend *backend, const struct step_control *control, const float *metrics,
                         float *ring);

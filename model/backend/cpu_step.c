@@ -166,6 +166,20 @@ enum status cpu_convert(struct backend *backend, const float *params, void *low,
   return STATUS_OK;
 }
 
+OP_CPU_CLONES static void shorten_range(float *data, struct op_cpu_range range) {
+#pragma omp simd
+  for (int64_t i = range.first; i < range.last; i++) {
+    uint16_t low = op_cpu_round(data[i]);
+    data[i] = op_cpu_load(&low, true, 0);
+  }
+}
+
+void cpu_round(struct backend *backend, float *data, int64_t count) {
+  int threads = cpu_backend(backend)->context.threads;
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+  for (int t = 0; t < threads; t++) shorten_range(data, op_cpu_range(count, threads, t));
+}
+
 OP_CPU_CLONES static void add_range(float *data, const float *other, struct op_cpu_range range) {
 #pragma omp simd
   for (int64_t i = range.first; i < range.last; i++) data[i] += other[i];

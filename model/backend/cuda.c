@@ -279,6 +279,7 @@ const struct backend_table backend_cuda = {
     .publish = cuda_publish,
     .allreduce = cuda_allreduce,
     .comm_join = cuda_comm_join,
+    .allreduce_low = cuda_allreduce_low,
     .broadcast = cuda_broadcast,
     .add = cuda_add,
     .exchange_add = cuda_exchange_add,

@@ -54,6 +54,7 @@ void cuda_comm_close(struct cuda_backend *cuda);
 enum status cuda_comm_check(const struct cuda_backend *cuda);
 
 enum status cuda_allreduce(struct backend *backend, float *data, int64_t count);
+enum status cuda_allreduce_low(struct backend *backend, float *data, void *low, int64_t count);
 enum status cuda_comm_join(struct backend *backend);
 enum status cuda_broadcast(struct backend *backend, void *data, size_t bytes, int root);
 enum status cuda_add(struct backend *backend, float *data, const float *other, int64_t count);

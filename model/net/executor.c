@@ -91,13 +91,25 @@ static enum status forward(const struct executor *executor, const struct lane *l
   return mark(executor, NET_FORWARD);
 }
 
+enum status executor_reduce(const struct net *net, const struct bucket *bucket) {
+  const struct backend_table *table = net->backend->table;
+  float *first = net->gradients + bucket->first;
+  int64_t low = 0; /* statistics and metrics, which lie last, are summed in fp32 */
+  if (net->reduced) low = net->layout.parameter_count - bucket->first;
+  if (low < 0) low = 0;
+  if (low > bucket->count) low = bucket->count;
+  if (low > 0) TRY(table->allreduce_low(net->backend, first, net->reduced + bucket->first, low));
+  if (low < bucket->count) TRY(table->allreduce(net->backend, first + low, bucket->count - low));
+  return STATUS_OK;
+}
+
 /* Starts the all-reduce of each bucket that is complete once node's backward is done. */
 static enum status reduce_buckets(const struct executor *executor, int node, int *next) {
   const struct net *net = executor->net;
   for (; *next < net->bucket_count && net->bucket[*next].node >= node; (*next)++) {
     const struct bucket *bucket = &net->bucket[*next];
     TRY(mark(executor, NET_BACKWARD));
-    TRY(net->backend->table->allreduce(net->backend, net->gradients + bucket->first, bucket->count));
+    TRY(executor_reduce(net, bucket));
     TRY(mark(executor, NET_EXPOSED));
   }
   return STATUS_OK;

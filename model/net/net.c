@@ -62,6 +62,8 @@ static enum status regions_create(struct net *net) {
   net->metrics = net->gradients + total;
   if (o->lanes > 0 && net->backend->world->size > 1)
     TRY(region_alloc(net, (size_t)net->lane_stride * sizeof(float), &net->received));
+  if (o->reduce_low && net->backend->world->size > 1)
+    TRY(region_alloc(net, learned * sizeof *net->reduced, &net->reduced));
   TRY(region_alloc(net, learned * sizeof(float), &net->slot[0]));
   if (o->optimizer != OPTIMIZER_SGD) TRY(region_alloc(net, learned * sizeof(float), &net->slot[1]));
   if (net->backend->context->compute == DTYPE_BF16) TRY(region_alloc(net, all * sizeof(uint16_t), &net->low));
@@ -137,8 +139,8 @@ void net_destroy(struct net *net) {
   }
   executor_destroy(&net->idle);
   for (int i = 0; i < net->shape_count; i++) shape_destroy(net, &net->shape[i]);
-  void *device[] = {net->params,      net->gradients, net->received, net->slot[0], net->slot[1], net->low,
-                    net->activations, net->workspace, net->control,  net->list,    net->rows};
+  void *device[] = {net->params, net->gradients,   net->received,  net->reduced, net->slot[0], net->slot[1],
+                    net->low,    net->activations, net->workspace, net->control, net->list,    net->rows};
   for (size_t i = 0; i < sizeof device / sizeof *device; i++) table->release(backend, device[i]);
   table->release_host(backend, net->ring);
   table->release_host(backend, net->stop);
@@ -337,6 +339,8 @@ void net_describe(const struct net *net, char *text, size_t capacity) {
              net->options.lanes == 1 ? "" : "s", (double)(net->layout.total_count + METRIC_COUNT) * 4e-6);
   if (net->bucket_count > 0 && net->backend->world->size > 1 && used < capacity)
     snprintf(text + used, capacity - used, "; all-reduce of %.2f MB in %d bucket%s",
-             (double)(net->layout.total_count + METRIC_COUNT) * 4e-6, net->bucket_count,
-             net->bucket_count == 1 ? "" : "s");
+             ((double)(net->layout.total_count + METRIC_COUNT) * 4 -
+              (net->reduced ? (double)net->layout.parameter_count * 2 : 0)) *
+                 1e-6,
+             net->bucket_count, net->bucket_count == 1 ? "" : "s");
 }

@@ -26,6 +26,7 @@ struct net_options {
   int64_t eval_batch[NET_MAX_BATCHES];
   int64_t plan_samples; /* the longest sample list that net_plan will be given */
   int64_t plan_steps;   /* and the most rows */
+  bool reduce_low;      /* all-reduce gradients in bf16; not with lanes */
   size_t bucket_bytes;  /* an all-reduce bucket's smallest size; 0: default */
   int lanes; /* of this rank, the same on all, a power of two as is the number of ranks; the backend was
                 opened with `exchanges`. 0: none: a rank's samples are one part, the sum is the backend's

@@ -54,9 +54,10 @@ struct net {
 
   /* regions, in device memory */
   float *params, *slot[2];
-  float *gradients; /* of this rank's first lane, then its others': lane_stride elements each */
-  float *received;  /* another rank's gradients; NULL: not in use */
-  void *low;        /* bf16 copy of params; NULL in fp32 */
+  float *gradients;  /* of this rank's first lane, then its others': lane_stride elements each */
+  float *received;   /* another rank's gradients; NULL: not in use */
+  uint16_t *reduced; /* room for gradients that are summed in bf16; NULL: not in use */
+  void *low;         /* bf16 copy of params; NULL in fp32 */
   char *activations, *workspace;
   float *metrics; /* behind the first lane's gradients, so that they are reduced with them */
   struct step_control *control;
@@ -100,6 +101,8 @@ enum status executor_body(void *executor);
 /* Parts of it, enqueued alone: the lane's images and labels (of executor->data), and the update. */
 enum status executor_gather(const struct executor *executor, const struct lane *lane);
 enum status executor_update(const struct net *net);
+/* Starts the all-reduce of a bucket. */
+enum status executor_reduce(const struct net *net, const struct bucket *bucket);
 
 /* init.c: values of all items of PARAMS into host[all_count]. */
 void init_params(const struct layout *layout, uint64_t seed, float *host);

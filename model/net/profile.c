@@ -77,7 +77,7 @@ static enum status enqueue_backward(struct executor *executor, int node) {
 static enum status enqueue_reduce(struct executor *executor, int node) {
   struct net *net = executor->net;
   const struct bucket *bucket = &net->bucket[node];
-  TRY(net->backend->table->allreduce(net->backend, net->gradients + bucket->first, bucket->count));
+  TRY(executor_reduce(net, bucket));
   return net->backend->table->comm_join(net->backend);
 }
 
