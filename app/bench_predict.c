@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "app/bench_work.h"
-#include "app/predict_files.h"
+#include "app/bench_predict_files.h"
 #include "app/scaling_files.h"
 #include "app/train_options.h"
 #include "model/base/log.h"

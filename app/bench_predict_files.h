@@ -1,6 +1,6 @@
 /* What `convoy bench predict` finds, and its tables and plot. */
-#ifndef CONVOY_APP_PREDICT_FILES_H
-#define CONVOY_APP_PREDICT_FILES_H
+#ifndef CONVOY_APP_BENCH_PREDICT_FILES_H
+#define CONVOY_APP_BENCH_PREDICT_FILES_H
 
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
-/* Tables and plot of a prediction; see predict_files.h. */
-#include "app/predict_files.h"
+/* Tables and plot of a prediction; see bench_predict_files.h. */
+#include "app/bench_predict_files.h"
 
 #include "app/scaling_files.h"
 #include "app/train_options.h"
