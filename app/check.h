@@ -77,6 +77,9 @@ enum status check_products(struct check *check);
 /* The rank that is slower than half of the fastest; -1: none. */
 int check_slow(const double *rate, int count);
 
+/* Whether a rate is far below what such a device can do; `peak` 0: not known. */
+bool check_weak(double rate, double peak);
+
 /* Whether NCCL_SOCKET_IFNAME's value `wanted` lets NCCL use the interface: a list of prefixes, after `=` of
  * names, after `^` of what is not to be used. */
 bool check_interface(const char *wanted, const char *name);

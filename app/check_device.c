@@ -5,6 +5,7 @@
 #include "app/bench_ceiling.h"
 #include "app/check.h"
 #include "app/train_options.h"
+#include "model/backend/devices.h"
 #include "model/base/clock.h"
 
 static bool on_gpu(const struct check *check) {
@@ -108,30 +109,100 @@ int check_slow(const double *rate, int count) {
   return 2 * rate[slow] < best ? slow : -1;
 }
 
-enum status check_products(struct check *check) {
-  struct backend *backend = check->backend;
-  const struct world *world = check->world;
-  if (!backend) return STATUS_OK;
+bool check_weak(double rate, double peak) {
+  return 3 * rate < peak;
+}
+
+enum { PRECISIONS = PRECISION_BF16 + 1 };
+
+/* By enum precision; 0: this device has none. */
+struct rates {
+  double operations_per_s[PRECISIONS], bytes_per_s;
+};
+
+static double peak_of(const struct check *check, enum precision precision) {
+#ifdef CONVOY_CUDA
+  if (on_gpu(check)) return cuda_peak(precision);
+#endif
+  (void)check, (void)precision;
+  return 0;
+}
+
+/* By a backend of this rank alone, beside the one that is open. */
+static enum status measure(const struct check *check, enum precision precision, struct rates *rates) {
   bool gpu = on_gpu(check);
   struct bench_ceiling ceiling = {.memory_elements = gpu ? 64 << 20 : 4 << 20,
                                   .matrix_side = gpu ? 4096 : 512};
-  struct check_result own;
-  check_say(&own, CHECK_OK, NULL, "-");
-  enum status status = world_agree(world, bench_ceiling(backend, &ceiling));
-  double *rate = calloc((size_t)world->size, sizeof *rate);
-  if (status == STATUS_OK && !rate) status = RAISE(STATUS_INPUT, "no memory for %d rates", world->size);
-  status = world_agree(world, status);
-  if (status == STATUS_OK) status = world_allgather(world, &ceiling.operations_per_s, sizeof *rate, rate);
-  if (status == STATUS_OK) {
-    int slow = check_slow(rate, world->size);
-    check_say(&own, slow == world->rank ? CHECK_WARN : CHECK_OK,
-              slow == world->rank
-                  ? "look for other jobs on that host, for heat and power limits; all ranks wait for it"
-                  : NULL,
-              "%lld³ in %s: %.2f TFLOP/s, memory %.0f GB/s", (long long)ceiling.matrix_side,
-              precision_choices[check->options.precision], ceiling.operations_per_s * 1e-12,
-              ceiling.bytes_per_s * 1e-9);
+  struct backend_options device = {.precision = precision,
+                                   .init_timeout_seconds = (int)check->options.init_timeout};
+  struct world alone;
+  struct backend *backend = NULL;
+  TRY(world_part_open(check->world, check->world->rank, &alone));
+  enum status status = check->backend->table->open(&alone, &device, &backend);
+  if (status == STATUS_OK) status = bench_ceiling(backend, &ceiling);
+  if (backend) backend->table->close(backend);
+  world_part_close(&alone);
+  rates->operations_per_s[precision] = ceiling.operations_per_s;
+  rates->bytes_per_s = ceiling.bytes_per_s;
+  return status;
+}
+
+/* On a GPU in every precision that all ranks' devices have. */
+static enum status measure_all(const struct check *check, struct rates *rates) {
+  enum precision wanted = (enum precision)check->options.precision;
+  for (int p = 0; p < PRECISIONS; p++) {
+    if (p != (int)wanted && !on_gpu(check)) continue;
+    enum status status = world_agree(check->world, measure(check, (enum precision)p, rates));
+    if (status == STATUS_INPUT && p != (int)wanted) {
+      error_clear();
+      rates->operations_per_s[p] = 0;
+      continue;
+    }
+    TRY(status);
   }
-  free(rate);
+  return STATUS_OK;
+}
+
+/* Warns of this rank if it is far slower than another one, or than such a device can be. */
+static void judge_rates(const struct check *check, const struct rates *all, struct check_result *own) {
+  const struct world *world = check->world;
+  const struct rates *mine = &all[world->rank];
+  const char *advice = NULL;
+  char text[256] = "";
+  size_t used = 0;
+  for (int p = 0; p < PRECISIONS; p++) {
+    double rate[2] = {mine->operations_per_s[p], 0};
+    if (rate[0] == 0 || used >= sizeof text) continue;
+    for (int r = 0; r < world->size; r++)
+      if (all[r].operations_per_s[p] > rate[1]) rate[1] = all[r].operations_per_s[p];
+    double peak = peak_of(check, (enum precision)p);
+    used += (size_t)snprintf(text + used, sizeof text - used, "%s%s %.3g", used ? ", " : "",
+                             precision_choices[p], rate[0] * 1e-12);
+    if (peak > 0 && used < sizeof text)
+      used += (size_t)snprintf(text + used, sizeof text - used, " of %.3g", peak * 1e-12);
+    if (check_slow(rate, 2) == 0)
+      advice = "look for other jobs on that host, for heat and power limits; all ranks wait for it";
+    else if (check_weak(rate[0], peak))
+      advice =
+          "far below what such a device can do: look for other jobs on it, for heat, power and clock limits";
+  }
+  check_say(own, advice ? CHECK_WARN : CHECK_OK, advice, "%d³: %s TFLOP/s; memory %.0f GB/s",
+            on_gpu(check) ? 4096 : 512, text, mine->bytes_per_s * 1e-9);
+}
+
+enum status check_products(struct check *check) {
+  const struct world *world = check->world;
+  struct check_result own;
+  struct rates mine;
+  memset(&mine, 0, sizeof mine);
+  if (!check->backend) return STATUS_OK;
+  check_say(&own, CHECK_OK, NULL, "-");
+  enum status status = measure_all(check, &mine);
+  struct rates *all = calloc((size_t)world->size, sizeof *all);
+  if (status == STATUS_OK && !all) status = RAISE(STATUS_INTERNAL, "no memory for %d rates", world->size);
+  status = world_agree(world, status);
+  if (status == STATUS_OK) status = world_allgather(world, &mine, sizeof mine, all);
+  if (status == STATUS_OK) judge_rates(check, all, &own);
+  free(all);
   return check_add_status(check, "products", status, &own);
 }

@@ -34,7 +34,15 @@ static void test_slow(void **state) {
   assert_int_equal(check_slow((double[]){1}, 1), -1);
 }
 
+static void test_weak(void **state) {
+  (void)state;
+  assert_true(check_weak(300e12, 989e12));
+  assert_false(check_weak(799e12, 989e12));
+  assert_false(check_weak(1, 0)); /* nothing is known of the device */
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_interface), cmocka_unit_test(test_slow)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_interface), cmocka_unit_test(test_slow),
+                                     cmocka_unit_test(test_weak)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

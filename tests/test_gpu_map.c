@@ -69,9 +69,26 @@ static void test_same_gpu(void **state) {
   assert_int_equal(gpu_check_claims(all, 4), STATUS_OK);
 }
 
+static void near(double found, double expected) {
+  if (found < 0.99 * expected || found > 1.01 * expected) fail_msg("%g, expected %g", found, expected);
+}
+
+/* What the data sheets give, at the boost clock. */
+static void test_peak(void **state) {
+  (void)state;
+  near(gpu_peak(8, 0, PRECISION_BF16, 108, 1.41e9), 312e12); /* A100 */
+  near(gpu_peak(8, 0, PRECISION_TF32, 108, 1.41e9), 156e12);
+  near(gpu_peak(8, 0, PRECISION_FP32, 108, 1.41e9), 19.5e12);
+  near(gpu_peak(8, 6, PRECISION_BF16, 84, 1.74e9), 149.7e12); /* A40 */
+  near(gpu_peak(8, 9, PRECISION_TF32, 142, 2.52e9), 183e12);  /* L40S */
+  near(gpu_peak(9, 0, PRECISION_BF16, 132, 1.83e9), 989e12);  /* H100 SXM */
+  near(gpu_peak(9, 0, PRECISION_TF32, 132, 1.83e9), 494e12);
+  assert_true(gpu_peak(7, 0, PRECISION_FP32, 80, 1.53e9) == 0); /* not known */
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_choice),
                                      cmocka_unit_test(test_more_ranks_than_gpus),
-                                     cmocka_unit_test(test_same_gpu)};
+                                     cmocka_unit_test(test_same_gpu), cmocka_unit_test(test_peak)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

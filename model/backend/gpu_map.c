@@ -23,3 +23,15 @@ enum status gpu_check_claims(const struct gpu_claim *claim, int ranks) {
             claim[a].host, a, b, claim[a].pci);
   return STATUS_OK;
 }
+
+double gpu_peak(int major, int minor, enum precision precision, int multiprocessors, double clock) {
+  static const struct {
+    int major, minor, each[3]; /* operations of a multiprocessor in one cycle: fp32, tf32, bf16 */
+  } known[] = {{8, 0, {128, 1024, 2048}}, {8, 6, {256, 512, 1024}},   {8, 9, {256, 512, 1024}},
+               {9, 0, {256, 2048, 4096}}, {10, 0, {256, 4096, 8192}}, {10, 3, {256, 4096, 8192}}};
+  int column = precision == PRECISION_FP32 ? 0 : precision == PRECISION_TF32 ? 1 : 2;
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (known[i].major == major && known[i].minor == minor)
+      return (double)known[i].each[column] * multiprocessors * clock;
+  return 0;
+}

@@ -3,6 +3,7 @@
 #ifndef CONVOY_MODEL_BACKEND_GPU_MAP_H
 #define CONVOY_MODEL_BACKEND_GPU_MAP_H
 
+#include "model/backend/backend.h"
 #include "model/base/error.h"
 #include "model/base/world.h"
 
@@ -18,5 +19,10 @@ enum status gpu_choose(const struct world *world, int visible, int *device);
 
 /* STATUS_INPUT naming the first two ranks that have the same device of a host; claims are by rank. */
 enum status gpu_check_claims(const struct gpu_claim *claim, int ranks);
+
+/* The most operations/s that a GPU of this compute capability can do in dense products, by its
+ * multiprocessors and their clock in Hz (NVIDIA's architecture whitepapers; sums in fp32); 0: not known.
+ * Cards for games have half in bf16 and tf32. */
+double gpu_peak(int major, int minor, enum precision precision, int multiprocessors, double clock);
 
 #endif

@@ -153,7 +153,7 @@ END
   found fail all-reduce "element 777 of the sum over 2 ranks is 1556"
   one mpirun --oversubscribe --bind-to none -np 1 "$CONVOY" "${check[@]}" : \
     -np 1 -x LD_PRELOAD="$WORK/slow.so" "$CONVOY" "${check[@]}"
-  found warn products "rank 1\|512"
+  found warn products "rank 1, .*512³: fp32"
   LD_PRELOAD=$WORK/nothing.so one "$CONVOY" "${check[@]}" --out "$WORK/none/run"
   found fail network "no TCP port can be opened: Permission denied"
   grep -q "^warn  out .*has no locks" "$WORK/out.txt" || fail "no locks: no warning" "$WORK/out.txt"
