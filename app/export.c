@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/options.h"
+#include "app/option_rows.h"
 #include "model/base/log.h"
 
 struct export_options {
@@ -18,29 +18,15 @@ struct export_options {
 enum { FORMAT_ONNX, FORMAT_SAFETENSORS };
 static const char *const formats[] = {[FORMAT_ONNX] = "onnx", [FORMAT_SAFETENSORS] = "safetensors", NULL};
 
-#define FIELD(member) .offset = offsetof(struct export_options, member)
+#define OPTION_STRUCT struct export_options
+// clang-format off
 static const struct option_row rows[] = {
-    {.name = "checkpoint",
-     .type = OPTION_TEXT_VALUE,
-     FIELD(checkpoint),
-     .value = "FILE|RUNDIR",
-     .flags = OPTION_REQUIRED,
-     .help = "a checkpoint, or a run's folder: its newest"},
-    {.name = "out",
-     .letter = 'o',
-     .type = OPTION_TEXT_VALUE,
-     FIELD(out),
-     .value = "FILE",
-     .flags = OPTION_REQUIRED,
-     .help = "the file to write; one that is there is replaced"},
-    {.name = "format",
-     .type = OPTION_CHOICE,
-     FIELD(format),
-     .choice = formats,
-     .initial = "onnx",
-     .help = "onnx: with normalisation and class names; safetensors: torchvision's names"},
-    {.name = "quiet", .letter = 'q', .type = OPTION_FLAG, FIELD(quiet), .help = "say nothing"},
+    ROW_CHECKPOINT,
+    TEXT("out", out, NULL, "FILE", OPTION_REQUIRED, "the file to write; one that is there is replaced", .letter = 'o'),
+    CHOICE("format", format, formats, "onnx", 0, "onnx: with normalisation and class names; safetensors: torchvision's names"),
+    FLAG("quiet", quiet, 0, "say nothing", .letter = 'q'),
 };
+// clang-format on
 const struct option_table export_table = {
     .command = "convoy export",
     .summary = "Writes a checkpoint's model as ONNX or safetensors.",

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 #include "app/export.h"
-#include "app/options.h"
+#include "app/option_rows.h"
 #include "app/record.h"
 #include "app/safetensors.h"
 #include "model/base/log.h"
@@ -23,48 +23,18 @@ struct import_options {
   bool quiet;
 };
 
-#define FIELD(member) .offset = offsetof(struct import_options, member)
+#define OPTION_STRUCT struct import_options
+// clang-format off
 static const struct option_row rows[] = {
-    {.name = "weights",
-     .type = OPTION_TEXT_VALUE,
-     FIELD(weights),
-     .value = "FILE",
-     .flags = OPTION_REQUIRED | OPTION_OPERAND,
-     .help = "a safetensors file with torchvision's names"},
-    {.name = "out",
-     .letter = 'o',
-     .type = OPTION_TEXT_VALUE,
-     FIELD(out),
-     .value = "DIR",
-     .flags = OPTION_REQUIRED,
-     .help = "folder for the checkpoint"},
-    {.name = "model",
-     .type = OPTION_TEXT_VALUE,
-     FIELD(model),
-     .value = "NAME",
-     .help = "its model (default: as the file's metadata says)"},
-    {.name = "image",
-     .type = OPTION_TEXT_VALUE,
-     FIELD(image),
-     .value = "HxWxC",
-     .help = "size of the images (default: by the metadata, else 32x32x3)"},
-    {.name = "mean",
-     .type = OPTION_TRIPLE,
-     FIELD(mean),
-     .least = -10,
-     .most = 10,
-     .value = "R,G,B",
-     .help = "subtracted from pixels in 0..1 (default: by the metadata)"},
-    {.name = "std",
-     .type = OPTION_TRIPLE,
-     FIELD(std),
-     .least = 0,
-     .most = 10,
-     .value = "R,G,B",
-     .flags = OPTION_ABOVE,
-     .help = "divides them (default: by the metadata)"},
-    {.name = "quiet", .letter = 'q', .type = OPTION_FLAG, FIELD(quiet), .help = "say nothing"},
+    TEXT("weights", weights, NULL, "FILE", OPTION_REQUIRED | OPTION_OPERAND, "a safetensors file with torchvision's names"),
+    TEXT("out", out, NULL, "DIR", OPTION_REQUIRED, "folder for the checkpoint", .letter = 'o'),
+    TEXT("model", model, NULL, "NAME", 0, "its model (default: as the file's metadata says)"),
+    TEXT("image", image, NULL, "HxWxC", 0, "size of the images (default: by the metadata, else 32x32x3)"),
+    TRIPLE("mean", mean, -10, 10, NULL, "R,G,B", 0, "subtracted from pixels in 0..1 (default: by the metadata)"),
+    TRIPLE("std", std, 0, 10, NULL, "R,G,B", ABOVE, "divides them (default: by the metadata)"),
+    FLAG("quiet", quiet, 0, "say nothing", .letter = 'q'),
 };
+// clang-format on
 const struct option_table import_weights_table = {
     .command = "convoy import-weights",
     .summary = "Makes a checkpoint of weights in a safetensors file.",

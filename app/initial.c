@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/trained.h"
 #include "model/base/log.h"
+#include "model/net/adapt.h"
 
 static enum status open_model(const char *path, const char *model, struct checkpoint **checkpoint) {
   TRY(checkpoint_find(path, checkpoint));
@@ -40,7 +42,7 @@ static bool read_head(const struct checkpoint *checkpoint, const struct checkpoi
     copy[i].data = malloc(tensor_bytes(&head[i].tensor));
     fits = fits && copy[i].data;
   }
-  fits = fits && checkpoint_read(checkpoint, copy, count) == STATUS_OK;
+  fits = fits && trained_fill(checkpoint, copy, count) == STATUS_OK;
   if (!fits) error_clear();
   for (int i = 0; i < count; i++) {
     if (fits) memcpy(head[i].data, copy[i].data, tensor_bytes(&head[i].tensor));
@@ -63,12 +65,13 @@ enum status initial_read(const struct train_options *options, const struct graph
   for (int i = 0; i < snapshot->item_count; i++) {
     const struct checkpoint_item *item = &snapshot->items[i];
     if (item->group != CHECKPOINT_PARAMETERS && item->group != CHECKPOINT_STATISTICS) continue;
+    if (adapter_has_name(item->name)) continue;
     if (is_head(graph, item->name))
       head[heads++] = *item;
     else
       body[count++] = *item;
   }
-  TRY_OUT(checkpoint_read(checkpoint, body, count));
+  TRY_OUT(trained_fill(checkpoint, body, count));
   bool whole = read_head(checkpoint, head, heads);
   log_info("init: %s, step %" PRId64 "; %d arrays taken%s%s", checkpoint_name(checkpoint),
            checkpoint_progress(checkpoint)->step, count + (whole ? heads : 0),

@@ -11,8 +11,8 @@ enum status initial_check(const char *path, const char *model);
 
 /* Fills the snapshot for a run that starts at step 0 from --init's checkpoint: its parameters and statistics.
  * The layer that gives the logits starts as net_init has it where its shape differs (other classes or image
- * size); any other difference is STATUS_INPUT. Says on stdout what was taken. Rank 0; the net is initialised
- * too. */
+ * size), and so do low-rank adapters; those of the checkpoint are merged. Any other difference is
+ * STATUS_INPUT. Says on stdout what was taken. Rank 0; the net is initialised too. */
 enum status initial_read(const struct train_options *options, const struct graph *graph,
                          struct snapshot *snapshot);
 

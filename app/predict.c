@@ -8,9 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/options.h"
+#include "app/option_rows.h"
 #include "app/predict_image.h"
-#include "app/snapshot.h"
 #include "app/train_options.h"
 #include "app/trained.h"
 #include "model/base/log.h"
@@ -23,49 +22,18 @@ struct predict_options {
   bool json;
 };
 
-#define FIELD(member) .offset = offsetof(struct predict_options, member)
+#define OPTION_STRUCT struct predict_options
+// clang-format off
 static const struct option_row rows[] = {
-    {.name = "image",
-     .type = OPTION_WORDS,
-     FIELD(images),
-     .value = "IMAGE|FOLDER",
-     .flags = OPTION_REQUIRED | OPTION_OPERAND,
-     .help = "JPEG or PNG files, or folders of them; any number"},
-    {.name = "checkpoint",
-     .type = OPTION_TEXT_VALUE,
-     FIELD(checkpoint),
-     .value = "FILE|RUNDIR",
-     .flags = OPTION_REQUIRED,
-     .help = "a checkpoint, or a run's folder: its newest"},
-    {.name = "json", .type = OPTION_FLAG, FIELD(json), .help = "one JSON object a line, with all logits"},
-    {.name = "batch",
-     .type = OPTION_INTEGER,
-     FIELD(batch),
-     .least = 1,
-     .most = 1e6,
-     .initial = "100",
-     .value = "N",
-     .help = "images at once"},
-    {.name = "backend",
-     .type = OPTION_CHOICE,
-     FIELD(backend),
-     .choice = backend_choices,
-     .initial = "auto",
-     .help = "auto: cuda where a GPU is visible"},
-    {.name = "precision",
-     .type = OPTION_CHOICE,
-     FIELD(precision),
-     .choice = precision_choices,
-     .initial = "fp32",
-     .help = "of activations and products"},
-    {.name = "threads",
-     .type = OPTION_INTEGER,
-     FIELD(threads),
-     .least = 1,
-     .most = 4096,
-     .value = "N",
-     .help = "CPU threads (default: all cores that it may use)"},
+    WORDS("image", images, "IMAGE|FOLDER", OPTION_REQUIRED, "JPEG or PNG files, or folders of them; any number"),
+    ROW_CHECKPOINT,
+    FLAG("json", json, 0, "one JSON object a line, with all logits"),
+    INTEGER("batch", batch, 1, 1e6, "100", "N", 0, "images at once"),
+    ROW_BACKEND,
+    ROW_PRECISION,
+    INTEGER("threads", threads, 1, 4096, NULL, "N", 0, "CPU threads (default: all cores that it may use)"),
 };
+// clang-format on
 const struct option_table predict_table = {
     .command = "convoy predict",
     .summary = "Tells the class of image files and its probability.",
@@ -86,17 +54,6 @@ struct predictor {
 };
 
 /* ---- set-up ---- */
-
-static enum status load(struct predictor *predictor) {
-  struct snapshot snapshot;
-  enum status status;
-  TRY(snapshot_create(predictor->backend, predictor->net, OPTIMIZER_SGD, false, &snapshot));
-  TRY_OUT(checkpoint_read(predictor->trained.checkpoint, snapshot.items, snapshot.item_count));
-  TRY_OUT(snapshot_put(&snapshot));
-out:
-  snapshot_destroy(&snapshot);
-  return status;
-}
 
 static size_t image_bytes(const struct graph *graph) {
   return (size_t)graph->height * (size_t)graph->width * (size_t)graph->channels;
@@ -132,7 +89,7 @@ static enum status start(struct predictor *predictor, const struct predict_optio
                             .plan_samples = predictor->batch,
                             .plan_steps = 1};
   TRY(net_create(predictor->backend, predictor->trained.graph, &net, &predictor->net));
-  TRY(load(predictor));
+  TRY(trained_load(predictor->trained.checkpoint, predictor->backend, predictor->net));
   return allocate(predictor);
 }
 

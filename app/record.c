@@ -32,53 +32,76 @@ static char *join_names(const struct dataset *dataset) {
 }
 
 static bool is_strict(const char *name) {
-  static const char *const names[] = {"model", "seed", "batch", "optimizer", "lanes"};
+  static const char *const names[] = {"model", "seed",   "batch", "optimizer",
+                                      "lanes", "freeze", "lora",  "lora-alpha"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (strcmp(names[i], name) == 0) return true;
   return false;
 }
 
-static void add_options(struct record *record, const struct train_options *options, bool strict) {
+/* A text of any length. */
+static enum status add_text(struct record *record, const char *name, const char *value) {
+  assert(record->count < RECORD_MAX && record->texts < RECORD_TEXTS);
+  char *copy = strdup(value);
+  if (!copy) return RAISE(STATUS_INPUT, "no memory for the run's record");
+  record->text[record->texts++] = copy;
+  record->option[record->count++] = (struct checkpoint_option){.name = name, .value = copy};
+  return STATUS_OK;
+}
+
+static enum status add_options(struct record *record, const struct train_options *options, bool strict) {
   for (int i = 0; i < train_table.count; i++) {
     const struct option_row *row = &train_table.rows[i];
     if (!(row->flags & OPTION_RESULT) || is_strict(row->name) != strict) continue;
-    if (strcmp(row->name, "model") == 0)
-      record->option[record->count++] = (struct checkpoint_option){"model", record->model};
+    if (row->type == OPTION_TEXT_VALUE)
+      TRY(add_text(record, row->name, (const char *)options + row->offset));
     else
       options_text(row, options, add(record, row->name), RECORD_VALUE);
   }
+  return STATUS_OK;
 }
 
 enum status record_create(const struct train_options *options, const struct dataset *dataset,
                           const float mean[4], const float std[4], struct record *record) {
   *record = (struct record){0};
-  record->model = strdup(options->model);
+  enum status status = STATUS_OK;
   record->class_names = join_names(dataset);
-  if (!record->model || !record->class_names) {
-    record_destroy(record);
-    return RAISE(STATUS_INPUT, "no memory for the run's record");
-  }
-  add_options(record, options, true);
+  if (!record->class_names) TRY_OUT(RAISE(STATUS_INPUT, "no memory for the run's record"));
+  TRY_OUT(add_options(record, options, true));
   snprintf(add(record, "classes"), RECORD_VALUE, "%d", dataset->classes);
   snprintf(add(record, "image"), RECORD_VALUE, "%dx%dx%d", dataset->height, dataset->width,
            dataset->channels);
   snprintf(add(record, "data-digest"), RECORD_VALUE, "%016" PRIx64, dataset->digest);
   record->strict = record->count;
-  add_options(record, options, false);
+  TRY_OUT(add_options(record, options, false));
   add_channels(record, "mean", mean, dataset->channels);
   add_channels(record, "std", std, dataset->channels);
   record->option[record->count++] = (struct checkpoint_option){"class-names", record->class_names};
-  return STATUS_OK;
+out:
+  if (status != STATUS_OK) record_destroy(record);
+  return status;
 }
 
 void record_destroy(struct record *record) {
-  free(record->model);
+  for (int i = 0; i < record->texts; i++) free(record->text[i]);
   free(record->class_names);
-  record->model = record->class_names = NULL;
+  record->texts = 0;
+  record->class_names = NULL;
+}
+
+/* An option that older checkpoints do not have, and that is not in use. */
+static bool is_absent(const struct checkpoint_option *option, const struct checkpoint *checkpoint) {
+  bool later = strcmp(option->name, "freeze") == 0 || strncmp(option->name, "lora", 4) == 0;
+  bool unused = option->value[0] == '\0' || strcmp(option->value, "0") == 0;
+  return later && unused && !checkpoint_option(checkpoint, option->name);
 }
 
 enum status record_compare(const struct record *record, const struct checkpoint *checkpoint) {
-  TRY(checkpoint_compare(checkpoint, record->option, record->strict));
+  struct checkpoint_option strict[RECORD_MAX];
+  int count = 0;
+  for (int i = 0; i < record->strict; i++)
+    if (!is_absent(&record->option[i], checkpoint)) strict[count++] = record->option[i];
+  TRY(checkpoint_compare(checkpoint, strict, count));
   for (int i = record->strict; i < record->count; i++) {
     const struct checkpoint_option *now = &record->option[i];
     const char *then = checkpoint_option(checkpoint, now->name);

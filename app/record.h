@@ -7,7 +7,7 @@
 #include "app/train_options.h"
 #include "data/dataset.h"
 
-enum { RECORD_MAX = 64, RECORD_VALUE = 128 };
+enum { RECORD_MAX = 64, RECORD_VALUE = 128, RECORD_TEXTS = 4 };
 
 /* option[0..strict) must not change when a run is resumed. The values point into this struct and to what it
  * owns: it is not to be copied. */
@@ -15,7 +15,8 @@ struct record {
   struct checkpoint_option option[RECORD_MAX];
   int count, strict;
   char value[RECORD_MAX][RECORD_VALUE];
-  char *model, *class_names; /* owned */
+  char *text[RECORD_TEXTS], *class_names; /* owned */
+  int texts;
 };
 
 enum status record_create(const struct train_options *options, const struct dataset *dataset,

@@ -7,6 +7,7 @@
 
 #include "app/plan_cache.h"
 #include "data/sampler.h"
+#include "model/net/adapt.h"
 #include "model/zoo/zoo.h"
 
 enum status session_open(const struct world *world, const char *data, unsigned need,
@@ -32,6 +33,8 @@ void session_add_batch(int64_t batches[NET_MAX_BATCHES], int64_t batch) {
 static enum status build(struct session *session, const struct session_plan *plan) {
   const struct dataset *d = session->dataset;
   TRY(zoo_build(plan->model, d->height, d->width, d->channels, d->classes, &session->graph));
+  if (plan->lora > 0) TRY(graph_adapt(session->graph, plan->lora, plan->lora_alpha));
+  if (plan->freeze && plan->freeze[0]) TRY(graph_freeze(session->graph, plan->freeze));
   return plan->fuse ? graph_fuse(session->graph) : STATUS_OK;
 }
 
@@ -92,10 +95,14 @@ static void took(const struct session_plan *plan, const char *part) {
 static void shape_key(const struct session *session, const struct session_plan *plan,
                       const struct net_options *options, char *text, size_t capacity) {
   const struct dataset *d = session->dataset;
-  size_t used = (size_t)snprintf(text, capacity, "%.32s%s, %dx%dx%d, %d classes, batches", plan->model,
+  size_t used = (size_t)snprintf(text, capacity, "%.32s%s, %dx%dx%d, %d classes", plan->model,
                                  plan->fuse ? "" : " in parts", d->height, d->width, d->channels, d->classes);
+  if (plan->lora > 0 && used < capacity)
+    used += (size_t)snprintf(text + used, capacity - used, ", adapters %d", plan->lora);
+  if (plan->freeze && plan->freeze[0] && used < capacity)
+    used += (size_t)snprintf(text + used, capacity - used, ", frozen in part");
   for (int i = 0; i < 2 * NET_MAX_BATCHES && used < capacity; i++)
-    used += (size_t)snprintf(text + used, capacity - used, " %" PRId64,
+    used += (size_t)snprintf(text + used, capacity - used, "%s %" PRId64, i == 0 ? ", batches" : "",
                              i < NET_MAX_BATCHES ? options->train_batch[i]
                                                  : options->eval_batch[i - NET_MAX_BATCHES]);
 }

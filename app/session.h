@@ -21,6 +21,9 @@ struct session {
 
 struct session_plan {
   const char *model, *backend; /* names */
+  const char *freeze;          /* as graph_freeze takes it; NULL or "": nothing */
+  int lora;                    /* the adapters' rank; 0: none */
+  float lora_alpha;
   bool fuse;
   struct backend_options device;
   struct net_options net;

@@ -154,6 +154,9 @@ static enum status make_plan(struct train *train) {
   plan_schedule(train);
   train->plan.model = o->model;
   train->plan.backend = backend_choices[o->backend];
+  train->plan.freeze = o->freeze;
+  train->plan.lora = (int)o->lora;
+  train->plan.lora_alpha = (float)o->lora_alpha;
   train->plan.fuse = o->fuse == 1;
   train->plan.plan_cache = o->plan_cache;
   train->plan.start = &train->start;

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "app/option_rows.h"
 #include "app/schedule.h"
 #include "model/backend/backend.h"
 #include "model/base/log.h"
@@ -21,34 +22,17 @@ static const char *const fill_choices[] = {"zero", "reflect", NULL};
 static const char *const allreduce_choices[] = {"fp32", "bf16", NULL};
 static const char *const switch_choices[] = {"off", "on", NULL};
 
-/* One row a line; what follows `help` may add to it. */
-#define COMMON(title, kind, member, start, bits)                                                             \
-  .name = (title), .type = (kind), .offset = offsetof(struct train_options, member), .initial = (start),     \
-  .flags = (bits)
-#define TEXT(title, member, start, unit, bits, ...)                                                          \
-  { COMMON(title, OPTION_TEXT_VALUE, member, start, bits), .value = (unit), .help = __VA_ARGS__ }
-#define FLAG(title, member, bits, ...)                                                                       \
-  { COMMON(title, OPTION_FLAG, member, NULL, bits), .help = __VA_ARGS__ }
-#define CHOICE(title, member, names, start, bits, ...)                                                       \
-  { COMMON(title, OPTION_CHOICE, member, start, bits), .choice = (names), .help = __VA_ARGS__ }
-#define NUMBER(title, kind, member, low, high, start, unit, bits, ...)                                       \
-  {                                                                                                          \
-    COMMON(title, kind, member, start, bits), .least = (low), .most = (high), .value = (unit),               \
-                                              .help = __VA_ARGS__                                            \
-  }
-#define INTEGER(title, ...) NUMBER(title, OPTION_INTEGER, __VA_ARGS__)
-#define REAL(title, ...) NUMBER(title, OPTION_REAL, __VA_ARGS__)
-#define TRIPLE(title, ...) NUMBER(title, OPTION_TRIPLE, __VA_ARGS__)
-#define ABOVE OPTION_ABOVE
-#define RESULT OPTION_RESULT
-
+#define OPTION_STRUCT struct train_options
 // clang-format off
 static const struct option_row rows[] = {
     TEXT("data", data, NULL, "DIR", OPTION_REQUIRED, "folder of shards", .heading = "what"),
     TEXT("out", out, NULL, "DIR", OPTION_REQUIRED, "the run's folder: logs and checkpoints"),
-    TEXT("config", config, NULL, "FILE", OPTION_CONFIG, "lines `name = value`; the command line wins"),
+    ROW_CONFIG,
     TEXT("model", model, "simplecnn", "NAME", RESULT, "simplecnn, resnet18, resnet20"),
     TEXT("init", init, NULL, "FILE|RUNDIR", 0, "start from this checkpoint's weights; other classes: a new last layer"),
+    TEXT("freeze", freeze, NULL, "GLOBS", RESULT, "do not train parameters of these names: layer1.*,*.bias"),
+    INTEGER("lora", lora, 1, 1024, NULL, "RANK", RESULT, "train low-rank adapters of the layers and the last layer only"),
+    REAL("lora-alpha", lora_alpha, 0, 1e6, NULL, "X", RESULT | ABOVE, "adapters count alpha / rank (default: the rank)"),
     INTEGER("epochs", epochs, 1, 1e6, "2", "N", RESULT, "passes over the training images"),
     INTEGER("steps", steps, 1, 1e12, NULL, "N", 0, "end after N steps in all; the schedule stays that of --epochs"),
     INTEGER("batch", batch, 1, 1e6, "128", "N", RESULT, "images a step over all ranks"),
@@ -83,10 +67,10 @@ static const struct option_row rows[] = {
     CHOICE("fuse", fuse, switch_choices, "on", RESULT, "one op for convolution, batchnorm, add, activation"),
     INTEGER("threads", threads, 1, 4096, NULL, "N", 0, "CPU threads a rank (default: its share of the cores)"),
     INTEGER("expect-ranks", expect_ranks, 1, 1e6, NULL, "N", 0, "refuse to start with another number of ranks"),
-    INTEGER("init-timeout", init_timeout, 1, 86400, "180", "SECONDS", 0, "for the ranks to find each other"),
-    INTEGER("comm-timeout", comm_timeout, 1, 86400, "120", "SECONDS", 0, "a rank that is silent for so long ends the job"),
+    ROW_INIT_TIMEOUT,
+    ROW_COMM_TIMEOUT,
     INTEGER("lanes", lanes, 0, 65536, "0", "N", RESULT, "cut steps in N parts: the same bits on 1, 2, 4, … N ranks; one CPU thread"),
-    TEXT("plan-cache", plan_cache, NULL, "DIR|none", 0, "where a GPU's timed algorithms are kept (default: ~/.cache/convoy)"),
+    ROW_PLAN_CACHE,
 
     FLAG("resume", resume, 0, "continue from the newest checkpoint; none yet: start", .heading = "the run's files"),
     FLAG("overwrite", overwrite, 0, "remove a former run's files in --out"),
@@ -140,6 +124,9 @@ enum status train_options_warn(const struct train_options *options) {
     TRY(warn_unused(options, "crop-pad", "this --augment"));
     TRY(warn_unused(options, "crop-fill", "this --augment"));
   }
+  if ((options->lora > 0 || options->freeze[0]) && !options->init[0] && !options->resume)
+    log_warning("--%s without --init keeps weights as chance made them",
+                options->lora > 0 ? "lora" : "freeze");
   if (!(options->augment & AUGMENT_CUTOUT)) TRY(warn_unused(options, "cutout-size", "this --augment"));
   return STATUS_OK;
 }
@@ -163,6 +150,8 @@ static enum status check_together(const struct train_options *options) {
                  options->base_batch);
   if (options->nesterov && options->optimizer == OPTIMIZER_SGD && options->momentum == 0)
     return RAISE(STATUS_INPUT, "--nesterov needs --momentum above 0");
+  if (options->lora_alpha > 0 && options->lora == 0)
+    return RAISE(STATUS_INPUT, "--lora-alpha %g has no effect without --lora RANK", options->lora_alpha);
   if (options->lanes > 0 && options->allreduce == 1)
     return RAISE(STATUS_INPUT,
                  "--allreduce bf16 cannot be had with --lanes %" PRId64
@@ -175,5 +164,7 @@ enum status train_options_parse(int argc, char **argv, struct train_options *opt
   *options = (struct train_options){0};
   TRY(options_parse(&train_table, argc, argv, options));
   if (options->lanes > 0) options->deterministic = true; /* what else would they be for */
-  return check_together(options);
+  TRY(check_together(options));
+  if (options->lora_alpha == 0) options->lora_alpha = (double)options->lora;
+  return STATUS_OK;
 }

@@ -13,9 +13,11 @@ extern const char *const precision_choices[]; /* by enum precision */
 /* Integers that are 0 were not given unless the table gives a default. */
 struct train_options {
   char data[OPTION_TEXT], out[OPTION_TEXT], config[OPTION_TEXT], model[OPTION_TEXT];
-  char init[OPTION_TEXT], metrics[OPTION_TEXT], tensorboard[OPTION_TEXT]; /* "": none */
+  char init[OPTION_TEXT], freeze[OPTION_TEXT], metrics[OPTION_TEXT], tensorboard[OPTION_TEXT]; /* "": none */
   int64_t epochs, steps, batch, seed;
-  int optimizer; /* enum optimizer_kind */
+  int64_t lora;      /* the adapters' rank; 0: none */
+  double lora_alpha; /* 0 without adapters */
+  int optimizer;     /* enum optimizer_kind */
   double lr, momentum, beta1, beta2, epsilon, weight_decay;
   bool nesterov;
   int schedule; /* enum schedule_kind */

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "app/record.h"
+#include "app/snapshot.h"
+#include "model/net/adapt.h"
 #include "model/zoo/zoo.h"
 
 static enum status option(const struct trained *trained, const char *name, const char **value) {
@@ -77,6 +79,53 @@ void trained_close(struct trained *trained) {
   *trained = (struct trained){0};
 }
 
+/* ---- merged weights ---- */
+
+/* Adds the adapter of one weight, if the checkpoint has one. */
+static enum status merge(const struct checkpoint *checkpoint, int rank, float scale,
+                         const struct checkpoint_item *weight) {
+  char name_a[GRAPH_NAME], name_b[GRAPH_NAME];
+  enum status status = STATUS_OK;
+  if (weight->group != CHECKPOINT_PARAMETERS || !adapter_names(weight->name, name_a, name_b))
+    return STATUS_OK;
+  if (!checkpoint_has(checkpoint, CHECKPOINT_PARAMETERS, name_a)) return STATUS_OK;
+  struct checkpoint_item part[2] = {{.group = CHECKPOINT_PARAMETERS, .name = name_a},
+                                    {.group = CHECKPOINT_PARAMETERS, .name = name_b}};
+  adapter_shapes(&weight->tensor, rank, &part[0].tensor, &part[1].tensor);
+  for (int i = 0; i < 2; i++) {
+    part[i].data = malloc(tensor_bytes(&part[i].tensor));
+    if (!part[i].data) TRY_OUT(RAISE(STATUS_INPUT, "no memory for the adapter %s", part[i].name));
+  }
+  TRY_OUT(checkpoint_read(checkpoint, part, 2));
+  adapter_merge(&weight->tensor, rank, scale, part[0].data, part[1].data, weight->data);
+out:
+  for (int i = 0; i < 2; i++) free(part[i].data);
+  return status;
+}
+
+enum status trained_fill(const struct checkpoint *checkpoint, const struct checkpoint_item *items,
+                         int count) {
+  const char *lora = checkpoint_option(checkpoint, "lora"),
+             *alpha = checkpoint_option(checkpoint, "lora-alpha");
+  int rank = lora ? (int)strtol(lora, NULL, 10) : 0;
+  TRY(checkpoint_read(checkpoint, items, count));
+  if (rank < 1) return STATUS_OK;
+  float scale = (alpha ? strtof(alpha, NULL) : (float)rank) / (float)rank;
+  for (int i = 0; i < count; i++) TRY(merge(checkpoint, rank, scale, &items[i]));
+  return STATUS_OK;
+}
+
+enum status trained_load(const struct checkpoint *checkpoint, struct backend *backend, struct net *net) {
+  struct snapshot snapshot;
+  TRY(snapshot_create(backend, net, OPTIMIZER_SGD, false, &snapshot));
+  enum status status;
+  TRY_OUT(trained_fill(checkpoint, snapshot.items, snapshot.item_count));
+  TRY_OUT(snapshot_put(&snapshot));
+out:
+  snapshot_destroy(&snapshot);
+  return status;
+}
+
 /* ---- arrays ---- */
 
 static void add(struct trained_arrays *arrays, enum checkpoint_group group, const char *name,
@@ -125,7 +174,7 @@ out:
 
 enum status trained_read(const struct trained *trained, struct trained_arrays *arrays) {
   TRY(trained_arrays_create(trained->graph, arrays));
-  enum status status = checkpoint_read(trained->checkpoint, arrays->item, arrays->count);
+  enum status status = trained_fill(trained->checkpoint, arrays->item, arrays->count);
   if (status != STATUS_OK) trained_arrays_destroy(arrays);
   return status;
 }

@@ -4,7 +4,7 @@
 #define CONVOY_APP_TRAINED_H
 
 #include "app/checkpoint.h"
-#include "model/net/graph.h"
+#include "model/net/net.h"
 
 struct trained {
   struct checkpoint *checkpoint; /* owned */
@@ -18,6 +18,12 @@ struct trained {
  * is needed; STATUS_STORAGE if it is damaged. One process does it. */
 enum status trained_open(const char *path, struct trained *trained);
 void trained_close(struct trained *trained); /* also a zeroed one */
+
+/* As checkpoint_read; the weights of a checkpoint with low-rank adapters (train --lora) have them merged. */
+enum status trained_fill(const struct checkpoint *checkpoint, const struct checkpoint_item *items, int count);
+
+/* Loads all of the net's parameters and statistics so. */
+enum status trained_load(const struct checkpoint *checkpoint, struct backend *backend, struct net *net);
 
 /* The model's arrays, read from the checkpoint, in the order of the graph's nodes: a node's parameters, then
  * its running statistics. */
