@@ -199,7 +199,7 @@ enum status check_products(struct check *check) {
   check_say(&own, CHECK_OK, NULL, "-");
   enum status status = measure_all(check, &mine);
   struct rates *all = calloc((size_t)world->size, sizeof *all);
-  if (status == STATUS_OK && !all) status = RAISE(STATUS_INTERNAL, "no memory for %d rates", world->size);
+  if (status == STATUS_OK && !all) status = RAISE(STATUS_INPUT, "no memory for %d rates", world->size);
   status = world_agree(world, status);
   if (status == STATUS_OK) status = world_allgather(world, &mine, sizeof mine, all);
   if (status == STATUS_OK) judge_rates(check, all, &own);
