@@ -84,6 +84,10 @@ static enum status find_network(struct predict *p, const struct scaling_ranks *r
 
 /* ---- steps ---- */
 
+static int hosts_of(const struct predict *p, int ranks) {
+  return (ranks + p->network.host_ranks - 1) / p->network.host_ranks;
+}
+
 /* Rank 0: a row for each algorithm and number of ranks. */
 static void predict_all(struct predict *p) {
   struct scaling_step step = {.seconds = p->alone.step,
@@ -96,7 +100,7 @@ static void predict_all(struct predict *p) {
     for (int n = 1; n <= PREDICT_MOST_RANKS; n++) {
       const struct scaling_result *measured = NULL;
       for (int i = 0; i < p->measured_count; i++)
-        if (p->measured[i].ranks == n) measured = &p->measured[i];
+        if (p->measured[i].ranks == n && p->measured[i].hosts == hosts_of(p, n)) measured = &p->measured[i];
       if (!measured && (n & (n - 1)) != 0) continue;
       p->row[p->rows++] = (struct predict_row){
           .algorithm = (enum scaling_algorithm)a,
@@ -146,9 +150,13 @@ static enum status measure_steps(struct predict *p, const struct scaling_ranks *
         p->overlap ? "beside the backward pass" : "which waits for each (as this backend does)");
   }
   for (int i = 0; i < p->counts; i++)
-    if (p->count[i] > 1)
-      TRY(scaling_measure(ranks, o, p->count[i], o->batch * p->count[i], &p->measured[p->measured_count++],
-                          NULL));
+    if (p->count[i] > 1) {
+      struct scaling_result *result = &p->measured[p->measured_count++];
+      TRY(scaling_measure(ranks, o, p->count[i], o->batch * p->count[i], result, NULL));
+      if (p->world->rank == 0 && result->hosts != hosts_of(p, result->ranks))
+        log_info("%d ranks on %d hosts: %.4f ms a step, not compared: predicted for %d", result->ranks,
+                 result->hosts, result->step * 1e3, hosts_of(p, result->ranks));
+    }
   return STATUS_OK;
 }
 

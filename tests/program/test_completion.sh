@@ -38,7 +38,7 @@ offers "a folder" "$WORK/a folder/in" convoy train --data "$WORK/a folder/"
 offers "files" "$WORK/a folder/file $WORK/a folder/in" convoy eval --checkpoint "$WORK/a folder/"
 offers "files of a command" "$WORK/a folder/file" convoy predict "$WORK/a folder/f"
 count=0
-for command in train eval predict report export import-weights "data import" "data synth" check; do
+for command in train eval predict report export import-weights "data import" "data synth" "bench step" "bench scaling" "bench predict" check; do
   # shellcheck disable=SC2086 # "data import" is two words
   for option in $("$CONVOY" $command --help | sed -n 's/^  \(-[a-zA-Z], \)\{0,1\}\(--[a-z0-9-]*\).*/\2/p'); do
     # shellcheck disable=SC2086
