@@ -25,6 +25,7 @@ struct metrics {
   double written; /* clock */
   struct runlog_loss loss;
   struct runlog_epoch epoch;
+  struct backend_usage usage;
 };
 
 /* A label's value between quotes: \, " and line ends are escaped. What does not fit is left out. */
@@ -65,6 +66,13 @@ static void put_all(FILE *file, const struct metrics *m) {
   put(file, m, "convoy_test_loss", "gauge", "Mean loss over the test images.", m->epoch.test_loss);
   put(file, m, "convoy_test_accuracy_ratio", "gauge", "Right predictions for the test images.",
       m->epoch.test_accuracy);
+  put(file, m, "convoy_train_device_memory_used_bytes", "gauge",
+      "Memory in use on rank 0's device, by anyone.",
+      m->usage.memory > 0 ? m->usage.memory_used : (double)NAN);
+  put(file, m, "convoy_train_device_memory_bytes", "gauge", "Memory of rank 0's device.",
+      m->usage.memory > 0 ? m->usage.memory : (double)NAN);
+  put(file, m, "convoy_train_device_busy_ratio", "gauge",
+      "Part of the last second in which rank 0's device ran.", m->usage.busy);
   put(file, m, "convoy_train_last_update_timestamp_seconds", "gauge", "When this was written.",
       (double)time(NULL));
 }
@@ -107,6 +115,7 @@ enum status metrics_open(const char *path, const struct metrics_run *run, struct
   metrics->epochs = run->epochs;
   metrics->running = true;
   metrics->loss = (struct runlog_loss){.loss = NAN, .lr = NAN, .images_per_s = NAN};
+  metrics->usage = (struct backend_usage){.busy = NAN};
   metrics->epoch = (struct runlog_epoch){.train_accuracy = NAN, .test_loss = NAN, .test_accuracy = NAN};
   enum status status = length < (int)sizeof metrics->temporary
                            ? write_file(metrics)
@@ -122,6 +131,10 @@ void metrics_loss(struct metrics *metrics, const struct runlog_loss *row) {
   if (!metrics) return;
   metrics->loss = *row;
   update(metrics, false);
+}
+
+void metrics_usage(struct metrics *metrics, const struct backend_usage *usage) {
+  if (metrics) metrics->usage = *usage;
 }
 
 void metrics_epoch(struct metrics *metrics, const struct runlog_epoch *row) {

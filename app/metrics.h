@@ -5,6 +5,7 @@
 #define CONVOY_APP_METRICS_H
 
 #include "app/runlog.h"
+#include "model/backend/backend.h"
 
 struct metrics_run {
   const char *run, *model, *host; /* labels */
@@ -21,6 +22,8 @@ enum status metrics_open(const char *path, const struct metrics_run *run, struct
  * is told once and ends nothing. NULL: nothing. */
 void metrics_loss(struct metrics *metrics, const struct runlog_loss *row);
 void metrics_epoch(struct metrics *metrics, const struct runlog_epoch *row);
+/* Rank 0's device, for the next write. */
+void metrics_usage(struct metrics *metrics, const struct backend_usage *usage);
 
 /* Writes how the run ended and frees. NULL: nothing. */
 void metrics_close(struct metrics *metrics, enum status status);

@@ -7,6 +7,7 @@
 
 #include "app/initial.h"
 #include "app/signals.h"
+#include "model/backend/trace.h"
 #include "model/base/log.h"
 
 static enum runlog_mode mode_of(const struct train_options *options) {
@@ -187,7 +188,8 @@ static enum status prepare(struct train *train) {
   int64_t limit = o->memory_limit > 0 ? (int64_t)(o->memory_limit * 0x1p20) : -1;
   struct backend_warming warming;
   backend_warm_begin(backend_choices[o->backend], world, &warming);
-  enum status opened = session_open_limited(world, o->data, DATASET_TRAIN, limit, &train->session);
+  enum status opened =
+      TRACE("open data", session_open_limited(world, o->data, DATASET_TRAIN, limit, &train->session));
   backend_warm_end(&warming);
   TRY(opened);
   start_part(&train->start, "data");

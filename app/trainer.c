@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "app/signals.h"
+#include "model/backend/trace.h"
 #include "model/base/clock.h"
 #include "model/base/log.h"
 
@@ -192,7 +193,7 @@ static enum status enqueue(struct trainer *t, int64_t position) {
   int64_t slot = t->enqueued % (TRAINER_LAG + 1);
   if (t->session->stream) TRY(wait_for_data(t, position));
   world_set_step(world, t->enqueued + 1);
-  TRY(net_train_step(t->session->net, &t->session->train, count, &t->ticket[slot]));
+  TRY(TRACE("step", net_train_step(t->session->net, &t->session->train, count, &t->ticket[slot])));
   if (t->start->seconds == 0) TRY(tell_start(t, t->ticket[slot]));
   t->spent[slot] = lap(t);
   t->enqueued++;
@@ -235,7 +236,18 @@ static enum status test(struct trainer *t) {
   t->tested = (struct evaluation){0};
   if (!due || t->session->dataset->test.count == 0) return STATUS_OK;
   bool stop_came_in_last_step = last && signals_stop_wanted();
-  return evaluate(t->session, !stop_came_in_last_step, &t->tested);
+  return TRACE("evaluation", evaluate(t->session, !stop_came_in_last_step, &t->tested));
+}
+
+/* "; GPU 3.2 of 139.8 GiB, 97 % busy", as far as it is known. */
+static void usage_text(const struct backend_usage *usage, char *text, size_t capacity) {
+  size_t used = 0;
+  text[0] = '\0';
+  if (usage->memory > 0)
+    used = (size_t)snprintf(text, capacity, "; GPU %.1f of %.1f GiB", usage->memory_used * 0x1p-30,
+                            usage->memory * 0x1p-30);
+  if (!isnan(usage->busy) && used < capacity)
+    snprintf(text + used, capacity - used, "%s %.0f %% busy", used ? "," : "; GPU", 100 * usage->busy);
 }
 
 static enum status log_epoch(struct trainer *t) {
@@ -249,13 +261,20 @@ static enum status log_epoch(struct trainer *t) {
                              .test_accuracy = t->tested.samples ? (double)t->tested.correct / samples : NAN,
                              .images_per_s = rate(at->epoch_samples, at->epoch_seconds),
                              .seconds = at->seconds};
-  char tested[96] = "", pace[160];
+  char tested[96] = "", pace[160], device[80] = "";
+  struct backend *backend = t->session->backend;
+  if (t->runlog) {
+    struct backend_usage usage;
+    backend->table->usage(backend, &usage);
+    usage_text(&usage, device, sizeof device);
+    metrics_usage(t->metrics, &usage);
+  }
   if (t->tested.samples)
     snprintf(tested, sizeof tested, "; test loss %.4f, accuracy %.4f", row.test_loss, row.test_accuracy);
   pace_text(&t->spread, t->session->world->size, pace, sizeof pace);
-  log_info("epoch %" PRId64 "/%" PRId64 ": step %" PRId64 ", loss %.4f, accuracy %.4f%s; %.0f images/s%s",
+  log_info("epoch %" PRId64 "/%" PRId64 ": step %" PRId64 ", loss %.4f, accuracy %.4f%s; %.0f images/s%s%s",
            row.epoch, t->options->epochs, row.step, row.train_loss, row.train_accuracy, tested,
-           row.images_per_s, pace);
+           row.images_per_s, pace, device);
   metrics_epoch(t->metrics, &row);
   tensorboard_epoch(t->board, &row);
   return t->runlog ? runlog_epoch(t->runlog, &row) : STATUS_OK;
@@ -310,7 +329,7 @@ enum status trainer_run(struct trainer *t) {
   t->pace.device = strcmp(t->session->backend->table->name, "cpu") != 0;
   pace_begin(&t->pace, t->session->world);
   while (t->at.step < t->last_step || t->at.position == t->epoch_steps) {
-    if (t->at.position < t->epoch_steps) TRY(train_epoch(t));
+    if (t->at.position < t->epoch_steps) TRY(TRACE("epoch", train_epoch(t)));
     if (t->not_finite) return fail_not_finite(t);
     bool at_end = t->at.step == t->last_step;
     if (t->halt_step > 0 && !at_end) return stop(t);

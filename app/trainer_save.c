@@ -4,6 +4,7 @@
 
 #include "app/replica.h"
 #include "app/trainer.h"
+#include "model/backend/trace.h"
 #include "model/base/clock.h"
 #include "model/base/log.h"
 
@@ -53,7 +54,7 @@ enum status trainer_save(struct trainer *t, bool best, bool wait) {
   double start = clock_seconds();
   net_request_save(t->session->net, false); /* all steps are counted: none carries it any more */
   t->save_wanted = false;
-  TRY(trainer_check_replicas(t));
+  TRY(TRACE("save", trainer_check_replicas(t)));
   enum status status = t->saver ? begin(t, best) : STATUS_OK;
   t->stood = clock_seconds() - start;
   if (status == STATUS_OK && wait) status = collect(t);

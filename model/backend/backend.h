@@ -86,6 +86,11 @@ struct update_desc {
   float statistic_momentum;
 };
 
+struct backend_usage {
+  double memory_used, memory; /* bytes; memory 0: not known, or the backend has no device of its own */
+  double busy;                /* of the time just before, 0 to 1; NAN: not known */
+};
+
 struct program; /* a recorded step; see run */
 
 enum { BACKEND_STAMPS = 128 };
@@ -163,6 +168,9 @@ struct backend_table {
    * what comes. */
   enum status (*add)(struct backend *backend, float *data, const float *other, int64_t count);
   enum status (*exchange_add)(struct backend *backend, float *data, float *other, int64_t count, int peer);
+
+  /* How much of the device is in use, by whomever; asked at most once a second. */
+  void (*usage)(struct backend *backend, struct backend_usage *usage);
 
   /* The algorithms that ops' create chose by timing, as bytes that mean something only to a backend of the
    * same kind. get: all, or those that no put brought (`fresh`); *bytes is the caller's to free, NULL if

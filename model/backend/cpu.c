@@ -3,6 +3,7 @@
 #include "model/backend/cpu.h"
 
 #include <dnnl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -195,6 +196,11 @@ static enum status cpu_broadcast(struct backend *backend, void *data, size_t byt
   return STATUS_OK;
 }
 
+static void cpu_usage(struct backend *backend, struct backend_usage *usage) {
+  (void)backend;
+  *usage = (struct backend_usage){.busy = NAN};
+}
+
 /* oneDNN chooses without timing. */
 static enum status cpu_choices_get(struct backend *backend, bool fresh, void **bytes, size_t *count) {
   (void)backend, (void)fresh;
@@ -238,6 +244,7 @@ const struct backend_table backend_cpu = {
     .broadcast = cpu_broadcast,
     .add = cpu_add,
     .exchange_add = cpu_exchange_add,
+    .usage = cpu_usage,
     .choices_get = cpu_choices_get,
     .choices_put = cpu_choices_put,
     .ops =

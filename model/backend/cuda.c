@@ -283,6 +283,7 @@ const struct backend_table backend_cuda = {
     .broadcast = cuda_broadcast,
     .add = cuda_add,
     .exchange_add = cuda_exchange_add,
+    .usage = cuda_usage,
     .choices_get = cuda_choices_get,
     .choices_put = cuda_choices_put,
     .ops =

@@ -24,10 +24,17 @@ struct cuda_backend {
   struct cuda_comm comm;
   cudaEvent_t run_done[CUDA_RUNS];
   cudaEvent_t synced;
+  struct backend_usage usage; /* as it was at usage_time, a clock; 0: not asked yet */
+  double usage_time;
   cudaEvent_t stamp[BACKEND_STAMPS]; /* NULL: not in use yet */
   uint64_t runs;
   bool eager; /* never record: CONVOY_EAGER=1 */
 };
+
+/* cuda_usage.c */
+void cuda_usage(struct backend *backend, struct backend_usage *usage);
+/* Loads what cuda_usage needs, so that its first call is quick. */
+void cuda_usage_warm(void);
 
 static inline struct cuda_backend *cuda_backend_of(struct backend *backend) {
   return (struct cuda_backend *)backend;

@@ -13,6 +13,7 @@ static void *warm(void *argument) {
   if (cudaGetDeviceCount(&count) != cudaSuccess || count < 1) return NULL;
   if (count > 1 && warming->local_rank >= count) return NULL;
   if (cudaSetDevice(count == 1 ? 0 : warming->local_rank) != cudaSuccess) return NULL;
+  cuda_usage_warm();
   if (cudaFree(NULL) == cudaSuccess && cudnnCreate(&cudnn) == CUDNN_STATUS_SUCCESS) cudnnDestroy(cudnn);
   return NULL;
 }

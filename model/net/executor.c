@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/backend/trace.h"
 #include "model/net/net_state.h"
 
 /* Cuts `batch` samples into the executor's lanes, the first ones one larger. */
@@ -84,7 +85,7 @@ enum status executor_gather(const struct executor *executor, const struct lane *
 
 static enum status forward(const struct executor *executor, const struct lane *lane) {
   const struct net *net = executor->net;
-  TRY(executor_gather(executor, lane));
+  TRY(TRACE("data", executor_gather(executor, lane)));
   TRY(mark(executor, NET_DATA));
   for (int i = 0; i < lane->shape->plan.count; i++)
     TRY(shape_op(net, lane->shape, i)->forward(net->backend->context, lane->shape->state[i], &lane->io[i]));
@@ -109,7 +110,7 @@ static enum status reduce_buckets(const struct executor *executor, int node, int
   for (; *next < net->bucket_count && net->bucket[*next].node >= node; (*next)++) {
     const struct bucket *bucket = &net->bucket[*next];
     TRY(mark(executor, NET_BACKWARD));
-    TRY(executor_reduce(net, bucket));
+    TRY(TRACE("all-reduce", executor_reduce(net, bucket)));
     TRY(mark(executor, NET_EXPOSED));
   }
   return STATUS_OK;
@@ -168,14 +169,15 @@ enum status executor_body(void *argument) {
   TRY(table->step_begin(net->backend, net->control, net->rows, net->stop, net->metrics));
   for (int i = 0; i < executor->lane_count; i++) {
     const struct lane *lane = &executor->lane[i];
-    if (lane->shape) TRY(forward(executor, lane));
-    if (executor->training) TRY(lane->shape ? backward(executor, lane) : contribute_nothing(executor, lane));
+    if (lane->shape) TRY(TRACE("forward", forward(executor, lane)));
+    if (executor->training)
+      TRY(TRACE("backward", lane->shape ? backward(executor, lane) : contribute_nothing(executor, lane)));
   }
   if (executor->training) {
     if (net->options.lanes > 0) TRY(sum_lanes(executor));
     TRY(table->comm_join(net->backend));
     TRY(mark(executor, NET_EXPOSED));
-    TRY(executor_update(net));
+    TRY(TRACE("update", executor_update(net)));
   }
   TRY(table->publish(net->backend, net->control, net->metrics, net->ring));
   return mark(executor, NET_UPDATE);

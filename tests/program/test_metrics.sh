@@ -40,6 +40,7 @@ same convoy_train_epochs_total 1
 same convoy_train_ranks 2
 same convoy_train_running 0
 same convoy_train_exit_status 0
+grep -q '^convoy_train_device_' "$file" && fail "a CPU run tells about a device" "$file"
 same convoy_train_loss "$(field "$last" 3)"
 same convoy_train_learning_rate "$(field "$last" 4)"
 same convoy_train_seconds_total "$(field "$last" 6)"
