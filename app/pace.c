@@ -46,13 +46,14 @@ static int by_seconds(const void *a, const void *b) {
 enum status pace_gather(struct pace *pace, const struct world *world, struct pace_spread *spread) {
   struct rank_pace mine = {.rank = world->rank};
   struct rank_pace *all = calloc((size_t)world->size, sizeof *all);
-  enum status status = all ? STATUS_OK : RAISE(STATUS_INPUT, "no memory for the ranks' times");
+  enum status status = STATUS_OK;
   *spread = (struct pace_spread){0};
+  if (!all) return world_agree(world, RAISE(STATUS_INPUT, "no memory for the ranks' times"));
   if (pace->epoch_steps > 0) mine.seconds = pace->epoch_own / (double)pace->epoch_steps;
   memcpy(mine.host, world->host, sizeof mine.host);
   pace->epoch_own = 0;
   pace->epoch_steps = 0;
-  TRY_OUT(world_agree(world, status));
+  TRY_OUT(world_agree(world, STATUS_OK)); /* all have memory */
   TRY_OUT(world_allgather(world, &mine, sizeof mine, all));
   qsort(all, (size_t)world->size, sizeof *all, by_seconds);
   const struct rank_pace *last = &all[world->size - 1];

@@ -1,10 +1,10 @@
-/* Columns of a run's logs; see report.h. */
+/* Columns of a run's logs; see report_parts.h. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/report.h"
+#include "app/report_parts.h"
 
 /* The place of a column in the header, -1: not there. */
 static int column_of(const char *header, const char *name) {
@@ -17,13 +17,26 @@ static int column_of(const char *header, const char *name) {
   }
 }
 
-/* Reads the field of a row: NAN if it is empty; false if it is no number. */
-static bool field_of(const char *row, int column, double *value) {
+/* Where the field of a row begins; NULL: it has fewer. */
+static const char *field_at(const char *row, int column) {
   for (; column > 0; column--) {
     row += strcspn(row, ",\r\n");
-    if (*row != ',') return false;
+    if (*row != ',') return NULL;
     row++;
   }
+  return row;
+}
+
+static bool has_value(const char *row, int column, const char *value) {
+  const char *field = field_at(row, column);
+  size_t length = strlen(value);
+  return field && strcspn(field, ",\r\n") == length && strncmp(field, value, length) == 0;
+}
+
+/* Reads the field of a row: NAN if it is empty; false if it is no number. */
+static bool field_of(const char *row, int column, double *value) {
+  row = field_at(row, column);
+  if (!row) return false;
   size_t length = strcspn(row, ",\r\n");
   char *end;
   *value = NAN;
@@ -68,7 +81,8 @@ static void thin(struct report_series *series) {
   series->count = out;
 }
 
-enum status report_read(const char *path, const char *x, const char *y, struct report_series *series) {
+enum status report_read(const char *path, const char *x, const char *y, const char *key, const char *value,
+                        struct report_series *series) {
   enum status status = STATUS_OK;
   char *line = NULL;
   size_t room = 0;
@@ -78,16 +92,19 @@ enum status report_read(const char *path, const char *x, const char *y, struct r
   FILE *file = fopen(path, "r");
   if (!file && errno == ENOENT) return STATUS_OK;
   if (!file) return RAISE(STATUS_INPUT, "%s cannot be read: %s", path, strerror(errno));
-  int at_x = -1, at_y = -1;
+  int at_x = -1, at_y = -1, at_key = -1;
   if (getline(&line, &room, file) > 0) {
     at_x = column_of(line, x);
     at_y = column_of(line, y);
+    if (key) at_key = column_of(line, key);
   }
-  if (at_x < 0 || at_y < 0)
-    TRY_OUT(RAISE(STATUS_INPUT, "%s: no columns %s and %s in its first line", path, x, y));
+  if (at_x < 0 || at_y < 0 || (key && at_key < 0))
+    TRY_OUT(RAISE(STATUS_INPUT, "%s: no columns %s%s%s and %s in its first line", path, key ? key : "",
+                  key ? ", " : "", x, y));
   while (getline(&line, &room, file) > 0) {
     double a, b;
     number++;
+    if (key && !has_value(line, at_key, value)) continue;
     if (!strchr(line, '\n')) break; /* a row that is being written */
     if (!field_of(line, at_x, &a) || !field_of(line, at_y, &b))
       TRY_OUT(RAISE(STATUS_INPUT, "%s:%lld: expected numbers for %s and %s", path, number, x, y));

@@ -1,16 +1,17 @@
 """report_check.py PAGE RUN...: the page of `convoy report` is well formed, needs nothing else, and its curves are the runs' logs."""
 import csv
+import json
 import re
 import sys
 from html.parser import HTMLParser
 
-EMPTY = {"meta", "line", "circle", "polyline", "br"}
+EMPTY = {"meta", "line", "circle", "polyline", "rect", "br"}
 
 
 class Page(HTMLParser):
     def __init__(self):
         super().__init__()
-        self.open, self.curves, self.title, self.words = [], [], "", []
+        self.open, self.curves, self.bars, self.title, self.words = [], [], {}, "", []
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
@@ -18,6 +19,9 @@ class Page(HTMLParser):
         assert tag != "script"
         if tag == "svg":
             self.title = attributes["aria-label"]
+        if tag == "rect" and float(attributes["height"]) > 10:  # smaller ones are the key's
+            rows = self.bars.setdefault(self.title, {})
+            rows.setdefault(float(attributes["y"]), {})[attributes["class"]] = float(attributes["width"])
         if tag == "polyline":
             points = [tuple(map(float, p.split(","))) for p in attributes["points"].split()]
             self.curves.append((self.title, attributes["class"], points))
@@ -67,4 +71,16 @@ for i, run in enumerate(sys.argv[2:]):
         if max(p[1] for p in points) > min(p[1] for p in points):  # upwards on the page is a smaller number
             top = min(range(len(curve)), key=lambda k: curve[k][1])
             assert points[top][1] >= max(p[1] for p in points) * (1 - 1e-2) - 1e-9, title
+# The bars: each run's session, its parts in proportion.
+bars = [row for _, row in sorted(page.bars.get("Where the time went", {}).items())]
+assert len(bars) == len(sys.argv) - 2, page.bars
+for run, row in zip(sys.argv[2:], bars):
+    with open(f"{run}/run.json") as f:
+        result = json.load(f)["result"]
+    wait, data = result["session_wait"] or 0, result["session_data"]
+    parts = [result["session_steps"] - wait - data, wait, data, result["session_evaluation"], result["session_saves"], result["session_planning"]]
+    length = sum(row.values())
+    assert parts[0] > 0 and parts[3] > 0 and parts[4] > 0 and length > 500, (parts, row)
+    for i, part in enumerate(parts):
+        assert abs(row.get(f"part{i}", 0) - length * part / sum(parts)) < 0.1, (run, i, row, parts)
 print(f"{len(sys.argv) - 2} runs, {len(page.curves)} curves")

@@ -38,6 +38,66 @@ expect 0 "a long run"
 [ "$(stat -c %s "$WORK/long.html")" -lt 100000 ] || fail "a long run makes a large page"
 pass "one run, a young one, a long one"
 
+# The same figures as a picture, by gnuplot.
+if command -v gnuplot > /dev/null; then
+  ranks 1 report "$WORK/a" "$strange" --out "$WORK/page.html" --svg "$WORK/curves.svg" --png "$WORK/curves.png"
+  expect 0 "pictures"
+  [ -s "$WORK/err.txt" ] && fail "gnuplot complains" "$WORK/err.txt"
+  [ "$(head -c 8 "$WORK/curves.png" | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ] || fail "no PNG"
+  python3 - "$WORK/curves.svg" "$WORK/a" "$strange" > "$WORK/out.txt" 2>&1 << 'PYTHON' || fail "the SVG" "$WORK/out.txt"
+import sys
+import xml.etree.ElementTree as tree
+words = "".join(tree.parse(sys.argv[1]).getroot().itertext())
+for text in ["Training loss", "Test accuracy", "Learning rate", *sys.argv[2:]]:
+    assert text in words, text
+PYTHON
+  ranks 1 report "$WORK/a" --out "$WORK/page1.html" --svg "$WORK/none/curves.svg"
+  expect 4 "a picture in a folder that is not there"
+  pass "gnuplot draws the curves as SVG and PNG"
+else
+  echo "skipped: no gnuplot"
+fi
+mkdir "$WORK/bin"
+code=0
+PATH=$WORK/bin "$CONVOY" report "$WORK/a" --out "$WORK/page1.html" --svg "$WORK/x.svg" > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+expect 2 "no gnuplot in PATH"
+grep -q "needs gnuplot, which is not in PATH" "$WORK/err.txt" || fail "the error does not name gnuplot" "$WORK/err.txt"
+[ -e "$WORK/x.svg" ] && fail "a picture without gnuplot"
+pass "without gnuplot a picture is refused by name"
+
+# A folder of `convoy bench scaling`, alone and beside a run.
+ranks 2 bench scaling --model simplecnn --batch 16 --steps 1 --windows 5 --backend cpu --threads 1 --out "$WORK/scaling"
+expect 0 "bench scaling"
+ranks 1 report "$WORK/a" "$WORK/scaling" --out "$WORK/scaling.html"
+expect 0 "a page with scaling"
+ranks 1 report "$WORK/scaling" --out "$WORK/alone.html"
+expect 0 "a page of scaling alone"
+python3 - "$here" "$WORK/scaling.html" "$WORK/alone.html" "$WORK/scaling/scaling.csv" > "$WORK/out.txt" 2>&1 << 'PYTHON' || fail "the scaling figures" "$WORK/out.txt"
+import csv, sys
+here, page_file, alone, table = sys.argv[1:]
+sys.path.insert(0, here)
+source = open(f"{here}/report_check.py").read().split("\ntext = ")[0]  # its class, not its checks
+exec(source)
+with open(table) as f:
+    rows = list(csv.DictReader(f))
+assert {row["mode"] for row in rows} == {"strong", "weak"} and len(rows) == 4, rows
+for name, index in ((page_file, 1), (alone, 0)):
+    page = Page()
+    page.feed(open(name).read())
+    for title, column_name in (("Scaling: images per second (weak: dashed)", "images_per_s"), ("Scaling: efficiency (weak: dashed)", "efficiency")):
+        strong, weak = [c for t, _, c in page.curves if t == title]
+        assert [n for t, n, _ in page.curves if t == title] == [f"run{index}", f"run{index} dashed"]
+        values = [float(row[column_name]) for mode in ("strong", "weak") for row in rows if row["mode"] == mode]
+        assert straight(values, [p[1] for p in strong + weak]), title
+    bars = [bar for _, bar in sorted(page.bars["Scaling: parts of a step"].items())]
+    parts = [[float(row[c]) for c in ("data_ms", "forward_ms", "backward_ms", "exposed_ms", "update_ms")] for row in rows]
+    scale = max(sum(bar.values()) for bar in bars) / max(map(sum, parts))
+    for bar, row in zip(bars, parts):
+        assert all(abs(bar.get(f"part{i}", 0) - scale * value) < 0.1 for i, value in enumerate(row)), (bar, row)
+    assert len(bars) == 4
+PYTHON
+pass "scaling: rates, efficiencies and the parts of a step"
+
 refused() { # TEXT ARGUMENT...
   local text=$1
   shift
@@ -59,7 +119,7 @@ pass "refused: no run, too many, damaged logs"
 browser=$(command -v chromium || true)
 if [ -n "$browser" ]; then
   for scheme in light dark; do
-    set -- --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$WORK/profile" --hide-scrollbars --window-size=1000,1500
+    set -- --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$WORK/profile" --hide-scrollbars --window-size=1000,2600
     [ $scheme = dark ] && set -- "$@" --blink-settings=preferredColorScheme=0
     timeout 120 "$browser" "$@" --screenshot="$WORK/$scheme.png" "file://$WORK/page.html" > "$WORK/out.txt" 2>&1
     [ -s "$WORK/$scheme.png" ] || fail "chromium shows nothing" "$WORK/out.txt"
@@ -74,6 +134,7 @@ for scheme, back, curves in (("light", (255, 255, 255), ((0, 0x67, 0xB0), (0xC6,
     print(scheme, count.get(back), [count.get(c) for c in curves])
     assert count.get(back, 0) > 0.5 * picture.width * picture.height
     assert all(count.get(c, 0) > 300 for c in curves)
+    assert len([c for c, n in count.items() if n > 2000 and max(c) - min(c) > 60]) >= 2  # the bars
 PYTHON
     pass "chromium shows the curves, light and dark"
   else
