@@ -1,7 +1,8 @@
 /* Preloaded into a run, makes the FAIL_AT-th call that writes under the folder FAIL_UNDER fail, as a full
- * disk or a broken one does: FAIL_ERRNO=ENOSPC fails it and all that follow, and a write takes half of its
- * bytes first; FAIL_ERRNO=EIO fails it alone. Counted are creating opens, writes, fsyncs, renames and links.
- * When the call comes, the file FAIL_REPORT is made, so that a suite knows when N has passed the last one. */
+ * disk or a broken one does: FAIL_ERRNO=ENOSPC, EDQUOT or EROFS fails it and all that follow, and a write
+ * takes half of its bytes first but for EROFS; FAIL_ERRNO=EIO fails it alone. Counted are creating opens,
+ * writes, fsyncs, renames and links. When the call comes, the file FAIL_REPORT is made, so that a suite knows
+ * when N has passed the last one. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -29,25 +30,37 @@ static bool is_open_under(int fd) {
   return is_under(path);
 }
 
+/* The errno that FAIL_ERRNO names. */
+static int wanted_errno(void) {
+  static const struct {
+    const char *name;
+    int number;
+  } kinds[] = {{"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EROFS", EROFS}};
+  const char *kind = getenv("FAIL_ERRNO");
+  for (size_t i = 0; kind && i < sizeof kinds / sizeof *kinds; i++)
+    if (strcmp(kind, kinds[i].name) == 0) return kinds[i].number;
+  return EIO;
+}
+
 /* Counts one call; true if it is to fail, with errno set. *first: it is the first one. */
 static bool fails(bool *first) {
-  const char *at = getenv("FAIL_AT"), *kind = getenv("FAIL_ERRNO"), *report = getenv("FAIL_REPORT");
+  const char *at = getenv("FAIL_AT"), *report = getenv("FAIL_REPORT");
   int call = atomic_fetch_add(&calls, 1) + 1, wanted = at ? atoi(at) : 0;
-  bool full = kind && strcmp(kind, "ENOSPC") == 0;
+  bool stays = wanted_errno() != EIO;
   *first = call == wanted;
-  if (wanted == 0 || call < wanted || (call > wanted && !full)) return false;
+  if (wanted == 0 || call < wanted || (call > wanted && !stays)) return false;
   if (*first && report) {
     long fd = syscall(SYS_openat, AT_FDCWD, report, O_WRONLY | O_CREAT, 0666);
     if (fd >= 0) syscall(SYS_close, fd);
   }
-  errno = full ? ENOSPC : EIO;
+  errno = wanted_errno();
   return true;
 }
 
 ssize_t write(int fd, const void *data, size_t bytes) {
   bool first;
   if (is_open_under(fd) && fails(&first)) {
-    if (!first || errno != ENOSPC || bytes < 2) return -1;
+    if (!first || (errno != ENOSPC && errno != EDQUOT) || bytes < 2) return -1;
     return syscall(SYS_write, fd, data, bytes / 2);
   }
   return syscall(SYS_write, fd, data, bytes);

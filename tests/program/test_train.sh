@@ -32,6 +32,12 @@ accuracy=$(sed 's/.*"accuracy":\([^,]*\),.*/\1/' "$WORK/np1.json")
 [ "$accuracy" = "$(tail -1 "$WORK/np1/epochs.csv" | cut -d, -f6)" ] || fail "eval and epochs.csv differ" "$WORK/np1.json" "$WORK/np1/epochs.csv"
 pass "evaluation agrees with the run's own"
 
+# A rank without a launcher makes nothing in TMPDIR, where all of one user would meet and remove each other's folder.
+code=0
+TMPDIR=$WORK/np1.json "$CONVOY" data info "$data" > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+expect 0 "a rank without a launcher and without a temporary folder"
+pass "ranks without a launcher do not meet"
+
 correct=$(sed 's/.*"correct":\([0-9]*\),.*/\1/' "$WORK/np1.json")
 for count in 2 3 4; do
   train "$count" "$WORK/np$count" --epochs 2
