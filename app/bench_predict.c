@@ -142,12 +142,12 @@ static enum status measure_steps(struct predict *p, const struct scaling_ranks *
   if (p->world->rank == 0) {
     double bytes = 0;
     for (int i = 0; i < p->buckets.count; i++) bytes += p->buckets.bytes[i];
-    log_info(
-        "one rank: %.4f ms a step (%.4f to %.4f), %.1f %% of it backward; %.2f MB to sum in %d bucket%s, %s",
-        p->alone.step * 1e3, p->alone.least * 1e3, p->alone.most * 1e3,
-        100 * p->alone.part[NET_BACKWARD] / p->parts_sum, bytes * 1e-6, p->buckets.count,
-        p->buckets.count == 1 ? "" : "s",
-        p->overlap ? "beside the backward pass" : "which waits for each (as this backend does)");
+    log_info("one rank (%s): %.4f ms a step (%.4f to %.4f), %.1f %% of it backward; %.2f MB to sum in %d "
+             "bucket%s, %s",
+             p->alone.device, p->alone.step * 1e3, p->alone.least * 1e3, p->alone.most * 1e3,
+             100 * p->alone.part[NET_BACKWARD] / p->parts_sum, bytes * 1e-6, p->buckets.count,
+             p->buckets.count == 1 ? "" : "s",
+             p->overlap ? "beside the backward pass" : "which waits for each (as this backend does)");
   }
   for (int i = 0; i < p->counts; i++)
     if (p->count[i] > 1) {

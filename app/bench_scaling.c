@@ -105,7 +105,7 @@ static enum status write_files(const struct scaling *s) {
   TRY(scaling_text_open(&text));
   print_script(s, text.stream);
   TRY(scaling_text_close(&text, out, "scaling.gp"));
-  log_info("table: %s/scaling.csv", out);
+  log_info("rank 0: %s; table: %s/scaling.csv", s->row[0].result.device, out);
   scaling_plot(out, "scaling");
   return STATUS_OK;
 }

@@ -1,6 +1,7 @@
 /* Parts of the world that measure; see scaling_run.h. */
 #include "app/scaling_run.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,6 +98,7 @@ static enum status time_work(struct bench_work *work, const struct bench_options
                                     .upper = window[windows - 1 - windows / 4],
                                     .most = window[windows - 1],
                                     .images_per_s = (double)work->batch / window[windows / 2]};
+  snprintf(result->device, sizeof result->device, "%s", work->backend->description);
   TRY(bench_work_plan(work, o->steps + BENCH_WARM_STEPS));
   TRY(net_time_parts(work->net, &work->data, (int)o->steps, &timeline));
   for (int p = 0; p < NET_PARTS; p++) {

@@ -34,6 +34,7 @@ struct scaling_result {
   double step, least, lower, upper, most; /* seconds: median, extremes and quartiles of the windows */
   double part[NET_PARTS];                 /* seconds, mean over the ranks */
   double images_per_s;
+  char device[128]; /* rank 0's */
 };
 
 /* Its buckets, as scaling_step takes them: scaled so that the parts are all of `step`. Owned by the caller:

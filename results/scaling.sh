@@ -67,8 +67,8 @@ case_of() { # case_of NAME OPTION...
   local name=$1 common
   shift
   common=(--out "$OUT/$name" --overwrite --backend "$backend" "$@")
-  part 60 bench scaling "${common[@]}" || true
-  part 60 bench predict "${common[@]}" --host-ranks "${HOST_RANKS:-$ranks}" --inter-latency-us "$latency" \
+  part 100 bench scaling "${common[@]}" || true
+  part 100 bench predict "${common[@]}" --host-ranks "${HOST_RANKS:-$ranks}" --inter-latency-us "$latency" \
     --inter-bandwidth-gbs "$bandwidth" || true
   table "$name"
 }
