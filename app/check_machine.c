@@ -33,7 +33,8 @@ enum status check_ranks(struct check *check) {
               world->size, expected);
   else if (check->placement && (placement_uneven(check->placement, world->size, text, sizeof text) ||
                                 placement_tight(check->placement, world->size, text, sizeof text) ||
-                                placement_hidden(check->placement, world->size, text, sizeof text)))
+                                placement_hidden(check->placement, world->size, text, sizeof text) ||
+                                placement_unfenced(world->nodes, text, sizeof text)))
     check_say(&own, CHECK_WARN, NULL, "%s", text);
   else
     check_say(&own, CHECK_OK, NULL, "%d on %d host%s", world->size, world->nodes,

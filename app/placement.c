@@ -79,3 +79,16 @@ bool placement_hidden(const struct placement *all, int count, char *text, size_t
     }
   return false;
 }
+
+bool placement_unfenced(int nodes, char *text, size_t capacity) {
+  static const char slurm[] = "slurm.pmix.";
+  const char *name = getenv("PMIX_NAMESPACE"), *fence = getenv("SLURM_PMIX_FENCE");
+  if (nodes < 2 || !name || strncmp(name, slurm, sizeof slurm - 1) != 0) return false;
+  if (fence && strcmp(fence, "ring") == 0) return false;
+  snprintf(text, capacity,
+           "SLURM_PMIX_FENCE is %s: Slurm's PMIx may start MPI on one host before another is ready, and a "
+           "rank then "
+           "crashes or hangs: export SLURM_PMIX_FENCE=ring before srun",
+           fence ? fence : "not set");
+  return true;
+}

@@ -26,7 +26,10 @@ enum status placement_gather(const struct world *world, const char *device, bool
 bool placement_uneven(const struct placement *all, int count, char *text, size_t capacity);
 /* … a rank may use only one core, which its reader thread needs too, although its host has cores to spare; */
 bool placement_tight(const struct placement *all, int count, char *text, size_t capacity);
-/* … ranks of one host see different GPUs, so that NCCL may not reach one from the other. */
+/* … ranks of one host see different GPUs, so that NCCL may not reach one from the other; */
 bool placement_hidden(const struct placement *all, int count, char *text, size_t capacity);
+/* … srun started ranks on several hosts without asking its PMIx for a barrier that waits for all of them
+ * (jobs/README.md). */
+bool placement_unfenced(int nodes, char *text, size_t capacity);
 
 #endif

@@ -70,8 +70,26 @@ static void test_hidden(void **state) {
   expect(placement_hidden(all, 4, text, sizeof text), false, text, "");
 }
 
+static void test_unfenced(void **state) {
+  (void)state;
+  char text[512] = "";
+  unsetenv("PMIX_NAMESPACE");
+  unsetenv("SLURM_PMIX_FENCE");
+  expect(placement_unfenced(2, text, sizeof text), false, text, "");
+  setenv("PMIX_NAMESPACE", "3221225473", 1); /* mpirun's */
+  expect(placement_unfenced(2, text, sizeof text), false, text, "");
+  setenv("PMIX_NAMESPACE", "slurm.pmix.12.0", 1);
+  expect(placement_unfenced(2, text, sizeof text), true, text, "SLURM_PMIX_FENCE is not set");
+  expect(placement_unfenced(1, text, sizeof text), false, text, "");
+  setenv("SLURM_PMIX_FENCE", "mixed", 1);
+  expect(placement_unfenced(2, text, sizeof text), true, text, "SLURM_PMIX_FENCE is mixed");
+  setenv("SLURM_PMIX_FENCE", "ring", 1);
+  expect(placement_unfenced(2, text, sizeof text), false, text, "");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_even), cmocka_unit_test(test_uneven),
-                                     cmocka_unit_test(test_tight), cmocka_unit_test(test_hidden)};
+                                     cmocka_unit_test(test_tight), cmocka_unit_test(test_hidden),
+                                     cmocka_unit_test(test_unfenced)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

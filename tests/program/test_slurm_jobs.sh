@@ -99,9 +99,12 @@ cluster_wait 60 has_rows "$WORK/stop" 3 || fail "no rows" "$WORK/stop.txt"
 scancel --batch --signal=USR1 "$stop"
 cluster_wait 60 requeued "$stop" || fail "by mpirun: not requeued" "$WORK/stop.txt"
 cluster_wait 60 grep -q '^resuming: .*checkpoints/step-' "$WORK/stop.txt" || fail "by mpirun: not resumed" "$WORK/stop.txt"
+scontrol requeue "$stop" # as a preemption does: TERM to all, then the queue
+resumed_twice() { [ "$(grep -c '^resuming: .*checkpoints/step-' "$WORK/stop.txt")" -ge 2 ]; }
+cluster_wait 90 resumed_twice || fail "by mpirun: not resumed after a preemption" "$WORK/stop.txt"
 scancel "$stop"
 ends stop CANCELLED '*'
-pass "preemptible.sbatch by mpirun: stopped on request, requeued, resumed"
+pass "preemptible.sbatch by mpirun: stopped on request or preempted, requeued, resumed"
 
 # ---- ... of the time limit ----
 wait $watcher || fail "not requeued" "$WORK/slice.txt"
@@ -115,6 +118,6 @@ same_log "$WORK/whole" "$WORK/slice" "requeued"
 grep -q 'goes back into the queue' "$WORK/slice.txt" || fail "the script did not requeue" "$WORK/slice.txt"
 pass "preemptible.sbatch: stopped for the time limit, requeued, $steps steps as without"
 [ "$(field "$cancel" JobState) $(field "$cancel" Restarts)" = "CANCELLED 0" ] || fail "scancel was undone" "$WORK/cancel.txt"
-[ "$(field "$stop" JobState) $(field "$stop" Restarts)" = "CANCELLED 1" ] || fail "scancel was undone" "$WORK/stop.txt"
+[ "$(field "$stop" JobState) $(field "$stop" Restarts)" = "CANCELLED 2" ] || fail "scancel was undone" "$WORK/stop.txt"
 pass "preemptible.sbatch: scancel stays"
 

@@ -58,6 +58,9 @@ expect 0 "check"
 for row in 'ok    ranks       2 on 2 hosts' 'rank 1: n2, cpu' 'ok    libraries' 'ok    all-reduce' 'ok    data' 'ok    out'; do
   grep -q "^$row" "$WORK/out.txt" || fail "check: no '$row'" "$WORK/out.txt"
 done
+SLURM_PMIX_FENCE=mixed run "${check[@]}"
+expect 0 "check without the ring"
+grep -q '^warn  ranks .*SLURM_PMIX_FENCE is mixed' "$WORK/out.txt" || fail "check: no warning of the fence" "$WORK/out.txt"
 run "${check[@]}" --expect-ranks 3 --json
 expect 2 "check --json of a failure"
 one_error "check --json of a failure"
