@@ -70,7 +70,8 @@ need_packages() {
 # and Prometheus (its package, once installed, would run a service). What cannot be fetched is said and left out; the
 # suites skip what needs it.
 need_readers() {
-  local python_packages=(tensorboard pillow) log
+  # numpy and h5py are Debian's, and so are torch and torchvision where they are installed: numpy must not change
+  local python_packages=(tensorboard pillow onnx onnxruntime safetensors 'numpy<2') log
   mkdir -p "$1"
   log=$(mktemp)
   if [ "$(cat "$1/python/complete" 2>/dev/null)" != "${python_packages[*]}" ]; then
@@ -82,6 +83,8 @@ need_readers() {
       say "They could not be fetched: $(tail -n 1 "$log")"
     fi
   fi
+  "$1/python/bin/python" -c 'import torchvision' 2>/dev/null ||
+    say "No torchvision: exported weights are not loaded into it (Debian: python3-torchvision)"
   if [ ! -x "$1/prometheus/usr/bin/promtool" ] && command -v apt-get >/dev/null; then
     say "Fetching Prometheus, which tests use"
     (cd "$1" && apt-get -q download prometheus && dpkg-deb -x prometheus_*.deb prometheus && rm prometheus_*.deb) \

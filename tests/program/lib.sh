@@ -8,7 +8,9 @@ trap 'rm -rf "$WORK"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # What tests/run.sh fetches for them is used where a suite is run alone, too.
 readers=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/build-readers
-[ -n "${CONVOY_PYTHON:-}" ] || ! [ -e "$readers/python/complete" ] || CONVOY_PYTHON=$readers/python/bin/python
+for python in "$readers/python/bin/python" /usr/bin/python3; do # the system's: another may come first, without its packages
+  [ -n "${CONVOY_PYTHON:-}" ] || ! [ -x "$python" ] || CONVOY_PYTHON=$python
+done
 export CONVOY_PYTHON=${CONVOY_PYTHON:-python3} PATH=$PATH:$readers/prometheus/usr/bin
 # Sanitized builds: MPI leaks; the suites look at results.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=0}

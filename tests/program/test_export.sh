@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # convoy export, predict and import-weights, checked against the programs that read what they write: ONNX Runtime, safetensors
-# and (heavy) torchvision, each where CONVOY_PYTHON (default: python3) has it.
+# and (heavy) torchvision, each where CONVOY_PYTHON (see lib.sh) has it.
 # shellcheck source=tests/program/lib.sh
 . "$(dirname "$0")/lib.sh"
 here=$(dirname "$0")
-python=${CONVOY_PYTHON:-python3}
+python=$CONVOY_PYTHON
 has() { "$python" -c "import $1" 2> "$WORK/import.txt"; }
 check() { "$python" "$here/export_check.py" "$@" > "$WORK/out.txt" 2>&1 || fail "export_check.py $1" "$WORK/out.txt"; }
 has "numpy, h5py" || { echo "skipped: no h5py for $python"; exit 77; }
@@ -123,7 +123,20 @@ pass "damaged weights are refused"
 
 if has "onnx, onnxruntime"; then
   for model in simplecnn resnet20; do check onnx "$WORK/$model.onnx" "$shard" "$WORK/$model.json"; done
-  pass "ONNX Runtime computes the same from the exported models"
+  many=$WORK/many
+  set_of "$many" 10 10000
+  mkdir "$WORK/many-images"
+  check images "$many/test-00000-of-00001.h5" "$WORK/many-images"
+  for model in simplecnn resnet20; do
+    ranks 1 predict --checkpoint "$WORK/$model" --backend cpu --json --batch 500 "$WORK/many-images"
+    expect 0 "predict of 10,000 images with $model"
+    cp "$WORK/out.txt" "$WORK/many.json"
+    [ "$(wc -l < "$WORK/many.json")" = 10000 ] || fail "not one line an image"
+    check onnx "$WORK/$model.onnx" "$many/test-00000-of-00001.h5" "$WORK/many.json"
+    grep "batch 500" "$WORK/out.txt"
+  done
+  rm -r "$WORK/many-images"
+  pass "ONNX Runtime computes the same from the exported models, for 10,000 images"
 else
   echo "skipped: no onnx and onnxruntime for $python"
 fi
