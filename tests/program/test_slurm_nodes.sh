@@ -25,7 +25,11 @@ back() {
   cluster_wait 60 cluster_all_idle || fail "n2 does not come back"
 }
 back
-CONVOY_LAUNCHER=mpirun lost "node-crashed-by-mpirun" cluster_crash n2
+crash_noticed() { # at once, as by a health check
+  cluster_crash n2
+  scontrol update nodename=n2 state=down reason=test
+}
+CONVOY_LAUNCHER=mpirun lost "node-crashed-by-mpirun" crash_noticed
 back
 set_down() { # its ranks still run, but nothing can end them from outside
   kill -KILL "$(cat "$CLUSTER/slurmd-n2.pid")"
