@@ -21,7 +21,8 @@ struct reading {
   size_t row_bytes;
   int64_t limit; /* labels are 0..limit-1 */
   struct placement place;
-  char *memory;
+  struct world_shared *shared;
+  char *memory; /* its address */
 };
 
 /* What all ranks add up: one block of 64-bit integers, so that one sum does it. */
@@ -61,7 +62,8 @@ static enum status read_from_shard(const struct reading *reading, int split, con
                                    int64_t first, int64_t last, struct shard_tally *tally) {
   char *path = shard_list_path(reading->directory, entry->name);
   if (!path) return RAISE(STATUS_INPUT, "no memory to open %s", entry->name);
-  char *images = reading->memory + reading->place.images[split] + (size_t)first * reading->row_bytes;
+  size_t at = reading->place.images[split] + (size_t)first * reading->row_bytes;
+  bool keep = kept(reading->plan, split), direct = world_shared_direct(reading->shared);
   char *labels = reading->memory + reading->place.labels[split] + (size_t)first * sizeof(int32_t);
   struct row_range range = {.path = path,
                             .info = &entry->info,
@@ -69,8 +71,10 @@ static enum status read_from_shard(const struct reading *reading, int split, con
                             .last = last - entry->first,
                             .global_first = first,
                             .limit = reading->limit,
-                            .images = kept(reading->plan, split) ? (uint8_t *)images : NULL,
-                            .labels = (int32_t *)(void *)labels};
+                            .images = keep && direct ? (uint8_t *)reading->memory + at : NULL,
+                            .labels = (int32_t *)(void *)labels,
+                            .shared = keep && !direct ? reading->shared : NULL,
+                            .at = at};
   enum status status = row_read(&range, row_read_threads(reading->world->local_size), tally);
   free(path);
   return status;
@@ -230,6 +234,7 @@ static enum status fill(struct reading *reading, struct dataset_plan *plan, stru
   TRY_OUT(world_agree(reading->world,
                       world_shared_create(reading->world, reading->place.bytes, &dataset->memory, &memory)));
   reading->memory = memory;
+  reading->shared = dataset->memory;
   set_split(&dataset->train, reading, SPLIT_TRAIN);
   set_split(&dataset->test, reading, SPLIT_TEST);
   TRY_OUT(read_rows(reading, dataset, totals));

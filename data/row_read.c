@@ -25,7 +25,8 @@ int row_read_threads(int local_size) {
   return share < 1 ? 1 : share > MAX_THREADS ? MAX_THREADS : share;
 }
 
-/* Tallies the images without keeping them. */
+/* Tallies the images piece by piece, while they are in the cache, and hands each piece to the shared memory.
+ */
 static enum status tally_pieces(const struct row_range *range, struct shard *shard,
                                 struct shard_tally *tally) {
   const struct shard_info *info = shard_describe(shard);
@@ -43,6 +44,9 @@ static enum status tally_pieces(const struct row_range *range, struct shard *sha
     }
     TRY_OUT(shard_tally_read(shard, begin, end, range->global_first + begin - range->first, range->limit,
                              piece, range->labels + (begin - range->first), tally));
+    if (range->shared)
+      TRY_OUT(world_shared_write(range->shared, range->at + (size_t)(begin - range->first) * row_bytes, piece,
+                                 (size_t)(end - begin) * row_bytes));
   }
 out:
   free(piece);
@@ -81,6 +85,7 @@ static int split(const struct row_range *range, int threads, struct job job[MAX_
     job[i].range.last = range->first + end;
     job[i].range.global_first = range->global_first + begin;
     if (range->images) job[i].range.images = range->images + begin * row_bytes;
+    job[i].range.at += (size_t)(begin * row_bytes);
     job[i].range.labels = range->labels + begin;
     shard_tally_clear(&job[i].tally);
   }

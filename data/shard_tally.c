@@ -50,22 +50,24 @@ uint64_t shard_digest_term(uint64_t row_digest, int64_t row) {
 #define CLONES
 #endif
 
-/* 32-bit sums cannot overflow within a row of up to 2^16 blocks: 255 * 255 * 2^16 < 2^32. */
+/* Within a run, no 16-bit sum of pixels (255 * 256 < 2^16) and no 32-bit sum of squares overflows; a square is itself 16
+ * bits (255 * 255). Narrow numbers, so that one instruction takes many. */
 CLONES void shard_tally_pixels(const uint8_t *image, size_t bytes, int channels, struct shard_tally *tally) {
-  const size_t run = (size_t)LANES << 16;
+  const size_t run = (size_t)LANES << 8;
   for (size_t begin = 0; begin < bytes; begin += run) {
     size_t end = bytes - begin < run ? bytes : begin + run, at = begin;
-    uint32_t sum[LANES] = {0}, square[LANES] = {0};
+    uint16_t sum[LANES] = {0};
+    uint32_t square[LANES] = {0};
     for (; at + LANES <= end; at += LANES)
       for (int j = 0; j < LANES; j++) {
-        uint32_t value = image[at + (size_t)j];
-        sum[j] += value;
-        square[j] += value * value;
+        uint16_t value = image[at + (size_t)j];
+        sum[j] = (uint16_t)(sum[j] + value);
+        square[j] += (uint16_t)(value * value);
       }
     for (int j = 0; at < end; at++, j++) {
-      uint32_t value = image[at];
-      sum[j] += value;
-      square[j] += value * value;
+      uint16_t value = image[at];
+      sum[j] = (uint16_t)(sum[j] + value);
+      square[j] += (uint16_t)(value * value);
     }
     for (int j = 0; j < LANES; j++) {
       tally->sum[j % channels] += sum[j];

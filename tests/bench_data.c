@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "data/dataset.h"
@@ -13,6 +14,14 @@
 #include "model/base/log.h"
 
 enum { MAX_ROUNDS = 101 };
+
+/* Processor time of this process's threads so far. */
+static double busy(void) {
+  struct rusage used;
+  getrusage(RUSAGE_SELF, &used);
+  return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+         1e-6 * (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+}
 
 /* Bytes of a file; -1: it cannot be opened. */
 static off_t open_file(const char *directory, const char *name, int *file) {
@@ -50,36 +59,66 @@ static int compare(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+struct round {
+  double plain, checked, plain_busy,
+      checked_busy; /* seconds, of the slowest rank; processor time of all ranks */
+};
+
+/* One of each kind, one after the other. */
+static enum status measure_round(const struct world *world, const char *directory,
+                                 const struct shard_list *list, double bytes, struct round *round) {
+  TRY(world_barrier(world));
+  double begin = clock_seconds(), begin_busy = busy();
+  char *memory = malloc((size_t)bytes / (size_t)world->size + 4096); /* new each time, as the data set's is */
+  if (!memory) exit(1);
+  read_plainly(world, directory, list, memory);
+  double middle_busy = busy();
+  TRY(world_barrier(world));
+  double middle = clock_seconds();
+  free(memory);
+  TRY(world_barrier(world));
+  double second = clock_seconds(), second_busy = busy();
+  struct dataset *dataset = NULL;
+  TRY(dataset_open(world, directory, 0, &dataset));
+  double end = clock_seconds();
+  *round = (struct round){middle - begin, end - second, middle_busy - begin_busy, busy() - second_busy};
+  dataset_close(dataset);
+  return world_sum_f64(world, &round->plain_busy, 2);
+}
+
+/* Least, median and most of `count` values, which are sorted. */
+static void spread(double *value, int count, char text[64]) {
+  qsort(value, (size_t)count, sizeof *value, compare);
+  snprintf(text, 64, "%.2f (%.2f..%.2f)", value[count / 2], value[0], value[count - 1]);
+}
+
 static enum status measure(const struct world *world, const char *directory, int rounds) {
   struct shard_list list;
-  double plain[MAX_ROUNDS], checked[MAX_ROUNDS], bytes = 0;
+  double plain[MAX_ROUNDS], checked[MAX_ROUNDS], ratio[MAX_ROUNDS], cost[MAX_ROUNDS], bytes;
   TRY(shard_list_read(directory, &list));
   bytes = read_plainly(world, directory, &list, NULL);
   enum status status = STATUS_OK;
   for (int i = -1; i < rounds; i++) { /* the first round only warms the cache */
-    TRY_OUT(world_barrier(world));
-    double begin = clock_seconds();
-    char *memory =
-        malloc((size_t)bytes / (size_t)world->size + 4096); /* new each time, as the data set's is */
-    if (!memory) exit(1);
-    read_plainly(world, directory, &list, memory);
-    TRY_OUT(world_barrier(world));
-    double middle = clock_seconds();
-    struct dataset *dataset = NULL;
-    TRY_OUT(dataset_open(world, directory, 0, &dataset));
-    double end = clock_seconds();
-    free(memory);
-    dataset_close(dataset);
+    struct round round;
+    TRY_OUT(measure_round(world, directory, &list, bytes, &round));
     if (i < 0) continue;
-    plain[i] = bytes * 1e-9 / (middle - begin);
-    checked[i] = bytes * 1e-9 / (end - middle);
-    log_info("plain read %.2f GB/s, opened and checked %.2f GB/s", plain[i], checked[i]);
+    plain[i] = bytes * 1e-9 / round.plain;
+    checked[i] = bytes * 1e-9 / round.checked;
+    ratio[i] = round.plain / round.checked;
+    cost[i] = round.plain_busy / round.checked_busy;
+    log_info("round %d: plain read %.2f GB/s (%.0f ms of processors), opened and checked %.2f GB/s (%.0f "
+             "ms), ratio %.2f",
+             i + 1, plain[i], round.plain_busy * 1e3, checked[i], round.checked_busy * 1e3, ratio[i]);
   }
-  qsort(plain, (size_t)rounds, sizeof *plain, compare);
-  qsort(checked, (size_t)rounds, sizeof *checked, compare);
-  double a = plain[rounds / 2], b = checked[rounds / 2];
-  log_info("%d ranks, %.0f MB, medians of %d: plain read %.2f GB/s, opened and checked %.2f GB/s, ratio %.2f",
-           world->size, bytes * 1e-6, rounds, a, b, b / a);
+  char text[4][64];
+  spread(plain, rounds, text[0]);
+  spread(checked, rounds, text[1]);
+  spread(ratio, rounds, text[2]);
+  spread(cost, rounds, text[3]);
+  log_info("%d ranks, %.0f MB, median (least..most) of %d: plain read %s GB/s, opened and checked %s GB/s, "
+           "ratio %s, "
+           "of processor time %s",
+           world->size, bytes * 1e-6, rounds, text[0], text[1], text[2], text[3]);
 out:
   shard_list_free(&list);
   return status;

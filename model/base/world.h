@@ -90,16 +90,21 @@ enum status world_sum_f64(const struct world *world, double *data, int count);
 enum status world_sum_i64(const struct world *world, int64_t *data, int count);
 enum status world_max_i64(const struct world *world, int64_t *data, int count);
 
-/* Memory that the ranks of one host share (an MPI window; a lone rank's own memory in large pages), of any
- * content; every rank of the host gets its address. */
+/* Memory that the ranks of one host share (a lone rank's own memory in large pages), of any content; every
+ * rank of the host gets its address. Collective. */
 struct world_shared;
 enum status world_shared_create(const struct world *world, size_t bytes, struct world_shared **shared,
                                 void **memory);
+/* Puts data[bytes] at `offset` of the shared memory; not collective. Where memory is not `direct`, this is
+ * faster than to touch its pages for the first time; where it is, so is writing to it. */
+enum status world_shared_write(struct world_shared *shared, size_t offset, const void *data, size_t bytes);
+bool world_shared_direct(const struct world_shared *shared);
+
 /* Collective: when it returns, every host's copy holds, for each rank r, the bytes [first[r], first[r] +
  * bytes[r]) which rank r wrote into its host's copy. first and bytes have `size` entries and are the same on
  * all ranks. */
 enum status world_shared_exchange(const struct world *world, struct world_shared *shared, const size_t *first,
                                   const size_t *bytes);
-void world_shared_destroy(struct world_shared *shared);
+void world_shared_destroy(struct world_shared *shared); /* NULL: nothing */
 
 #endif
