@@ -144,12 +144,13 @@ cluster_up() {
   return 1
 }
 
-# cluster_processes NODE: what runs on it.
+# cluster_processes NODE: what runs on it. A namespace's number may be another's by now, so it must be of this cluster too.
 cluster_processes() {
   local namespace process
   namespace=$(cat "$CLUSTER/namespace-$1" 2> /dev/null) || return 0
   for process in /proc/[0-9]*; do
-    [ "$(readlink "$process/ns/mnt" 2> /dev/null)" = "$namespace" ] && echo "${process#/proc/}"
+    [ "$(readlink "$process/ns/mnt" 2> /dev/null)" = "$namespace" ] || continue
+    grep -qzxF "SLURM_CONF=$SLURM_CONF" "$process/environ" 2> /dev/null && echo "${process#/proc/}"
   done
   return 0
 }
