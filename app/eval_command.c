@@ -124,7 +124,6 @@ enum status eval_command(int argc, char **argv, const struct world *world) {
   struct eval_options options = {0};
   TRY(world_agree(world, options_parse(&eval_table, argc, argv, &options)));
   log_open(world->rank, world->host, options.quiet);
-  signals_install();
   struct trained trained = {.graph = NULL};
   struct session session = {0};
   struct watchdog *watchdog;

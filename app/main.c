@@ -24,7 +24,9 @@ struct command {
   const char *name, *summary;
   const struct option_table *table; /* NULL: it has subcommands, and help lists them or one's options */
   void (*help)(int argc, char **argv, FILE *stream);
-  bool watched; /* it starts a watchdog with time-outs of its own; until then the start's deadline holds */
+  /* It starts a watchdog with time-outs of its own, until then the start's deadline holds; and it looks for
+   * the signals that ask it to stop. */
+  bool watched;
   /* argv[0] is the command's name. Collective: all ranks return the same status, see world_agreed. */
   enum status (*run)(int argc, char **argv, const struct world *world);
 };
@@ -129,7 +131,9 @@ static enum status run_watched(const struct command *command, int argc, char **a
 /* Runs the command on all ranks and returns the exit code. */
 static int run(int argc, char **argv) {
   struct world world;
+  const struct command *command = argc < 2 ? NULL : find_command(argv[1]);
   signals_ignore_size_limit();
+  if (command && command->watched) signals_install(); /* it looks for them; MPI's start takes its time */
   limit_start(argc, argv);
   enum status status = world_open(&world);
   if (status != STATUS_OK) {
@@ -138,7 +142,6 @@ static int run(int argc, char **argv) {
     return (int)status;
   }
   log_open(world.rank, world.host, false);
-  const struct command *command = argc < 2 ? NULL : find_command(argv[1]);
   if (command && command->watched)
     status = command->run(argc - 1, argv + 1, &world);
   else if (command)

@@ -32,8 +32,8 @@ static char *join_names(const struct dataset *dataset) {
 }
 
 static bool is_strict(const char *name) {
-  static const char *const names[] = {"model", "seed",   "batch", "optimizer",
-                                      "lanes", "freeze", "lora",  "lora-alpha"};
+  static const char *const names[] = {"model",     "seed",   "batch", "optimizer", "lanes",
+                                      "precision", "freeze", "lora",  "lora-alpha"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (strcmp(names[i], name) == 0) return true;
   return false;

@@ -350,7 +350,6 @@ enum status train_command(int argc, char **argv, const struct world *world) {
   TRY(world_agree(world, status));
   log_open(world->rank, world->host, train.options.quiet);
   if (world->rank == 0) TRY(train_options_warn(&train.options));
-  signals_install();
   bool done = false;
   status = watchdog_start(world, (int)o->init_timeout, (int)o->comm_timeout, &train.watchdog);
   if (status == STATUS_OK) status = prepare(&train);

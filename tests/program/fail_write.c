@@ -1,10 +1,11 @@
 /* Preloaded into a run, makes the FAIL_AT-th call that writes under the folder FAIL_UNDER fail, as a full
  * disk or a broken one does: FAIL_ERRNO=ENOSPC, EDQUOT or EROFS fails it and all that follow, and a write
- * takes half of its bytes first but for EROFS; FAIL_ERRNO=EIO fails it alone. Counted are creating opens,
- * writes, fsyncs, renames and links. When the call comes, the file FAIL_REPORT is made, so that a suite knows
- * when N has passed the last one. */
+ * takes half of its bytes first but for EROFS; FAIL_ERRNO=EIO fails it alone; FAIL_ERRNO=KILL kills the
+ * process instead. Counted are creating opens, writes, fsyncs, renames and links. When the call comes, the
+ * file FAIL_REPORT is made, so that a suite knows when N has passed the last one. */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -53,6 +54,8 @@ static bool fails(bool *first) {
     long fd = syscall(SYS_openat, AT_FDCWD, report, O_WRONLY | O_CREAT, 0666);
     if (fd >= 0) syscall(SYS_close, fd);
   }
+  const char *kind = getenv("FAIL_ERRNO");
+  if (kind && strcmp(kind, "KILL") == 0) raise(SIGKILL);
   errno = wanted_errno();
   return true;
 }

@@ -30,6 +30,26 @@ for victim in 1 0 2; do
   pass "rank $victim frozen: exit 5 after $took s, named, no process left"
 done
 
+# All ranks beat, but one stands still: it is told from those that wait for it.
+shim=$(dirname "$CONVOY")/../tests/stand_still.so
+if [ -n "${CONVOY_SANITIZED:-}" ] || [ ! -f "$shim" ]; then
+  echo "skipped: the rank that stands still cannot be preloaded here"
+else
+  out=$WORK/still
+  before=$(date +%s)
+  code=0
+  "${LAUNCH[@]}" 3 -x LD_PRELOAD="$(readlink -f "$shim")" -x STAND_RANK=2 -x STAND_AT=200 "$CONVOY" train --data "$data" --out "$out" \
+    --backend cpu --threads 1 --batch 60 --epochs 1000 --comm-timeout $limit --init-timeout $limit > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+  took=$(($(date +%s) - before))
+  expect 5 "rank 2 stands still"
+  one_error "rank 2 stands still"
+  grep -Eq "^error: no rank has moved for [0-9.]+ s; rank 2 on host $(hostname) holds the others up: it is at a standstill in step [0-9]+" "$WORK/err.txt" ||
+    fail "rank 2 stands still: not named" "$WORK/err.txt"
+  [ $took -le $((limit + 30)) ] || fail "rank 2 stands still: the job took $took s to end"
+  none_left "$out" "rank 2 stands still"
+  pass "rank 2 stands still while all beat: exit 5, named"
+fi
+
 out=$WORK/thaw
 run 3 "$out" --steps 400
 rows_in "$out" 3
@@ -97,7 +117,7 @@ one_error "a rank without bf16"
 grep -q '^error: .*bf16 is not available on this CPU' "$WORK/err.txt" || fail "a rank without bf16" "$WORK/err.txt"
 pass "a precision that one rank's CPU lacks ends the job: exit 2"
 
-# An error of one rank only: here its part of the data goes away, there its memory.
+# An error of one rank only: its part of the data goes away.
 out=$WORK/alone
 cat > "$WORK/small.sh" << EOF
 #!/bin/sh

@@ -46,18 +46,30 @@ grep -q "already complete" "$WORK/out.txt" || fail "does not say so" "$WORK/out.
 cmp -s "$WORK/before.txt" "$WORK/after.txt" || fail "a finished run was changed" "$WORK/before.txt" "$WORK/after.txt"
 pass "a finished run is left as it is"
 
-for change in "--model resnet20" "--seed 5" "--batch 50" "--optimizer sgd"; do
+changes=("--model resnet20" "--seed 5" "--batch 50" "--optimizer sgd")
+train 1 "$WORK/bf16" --epochs 1 --precision bf16 --steps 1
+[ "$code" = 0 ] && changes+=("--precision bf16") # where this CPU has it
+for change in "${changes[@]}"; do
   # shellcheck disable=SC2086
   train 2 "$whole" --epochs 4 --resume $change
   expect 2 "resume with $change"
   one_error "resume with $change"
-  grep -q "${change##* }" "$WORK/err.txt" || fail "the error does not name ${change##* }" "$WORK/err.txt"
+  option=${change% *}
+  grep -Eq "^error: ${option#--} is ${change##* }, .* has [^ ]+:" "$WORK/err.txt" || fail "the error does not name both values" "$WORK/err.txt"
 done
+"$CONVOY" data synth "$WORK/other" --classes 8 --train 600 --test 100 > "$WORK/synth.txt" 2>&1 || fail "data synth" "$WORK/synth.txt"
+mv "$data" "$data.real" && mv "$WORK/other" "$data"
+train 1 "$whole" --epochs 4 --resume
+expect 2 "resume with other classes"
+one_error "resume with other classes"
+grep -q "classes is 8, .* has 10" "$WORK/err.txt" || fail "other classes: the error does not name both" "$WORK/err.txt"
+rm -r "$data" && mv "$data.real" "$data"
 set_of "$WORK/other" 600 90
 mv "$data" "$data.real" && mv "$WORK/other" "$data"
 train 1 "$whole" --epochs 4 --resume
 expect 2 "resume with other data"
 one_error "resume with other data"
+grep -Eq "^error: data-digest is [0-9a-f]{16}, .* has [0-9a-f]{16}:" "$WORK/err.txt" || fail "other data: the error does not name both" "$WORK/err.txt"
 rm -r "$data" && mv "$data.real" "$data"
 { find "$whole" -type f -exec cksum {} + | sort; find "$whole" -type f -printf '%p %T@\n' | sort; } > "$WORK/after.txt"
 cmp -s "$WORK/before.txt" "$WORK/after.txt" || fail "a refused resume changed files" "$WORK/before.txt" "$WORK/after.txt"
@@ -68,6 +80,23 @@ expect 0 "more epochs on another number of ranks"
 [ "$(tail -1 "$whole/epochs.csv" | cut -d, -f1,2)" = 4,40 ] || fail "no fourth epoch" "$whole/epochs.csv"
 [ "$(cut -d, -f1 "$whole/loss.csv" | sort | uniq -d)" = "" ] || fail "a step stands twice" "$whole/loss.csv"
 pass "more epochs continue, on another number of ranks"
+
+# Two jobs on one folder: the second is refused and named the first; the first is not disturbed.
+train 1 "$WORK/shared" --epochs 2000 &
+first=$!
+for _ in $(seq 600); do [ -f "$WORK/shared/epochs.csv" ] && break; sleep 0.1; done
+for mode in --resume --overwrite ""; do
+  code=0
+  # shellcheck disable=SC2086
+  "$CONVOY" train --data "$data" --out "$WORK/shared" --backend cpu --threads 1 --batch 64 $mode > "$WORK/out2.txt" 2> "$WORK/err2.txt" || code=$?
+  [ "$code" = 2 ] || fail "a second job, $mode: exit code $code" "$WORK/err2.txt"
+  grep -Eq "^error: .*shared is in use by another job \(host .*, process [0-9]+\)" "$WORK/err2.txt" || fail "a second job: the error" "$WORK/err2.txt"
+done
+process=$(sed -n 's/.*process \([0-9]*\)).*/\1/p' "$WORK/err2.txt")
+kill -USR1 "$process"
+wait "$first"
+grep -q "stopped by a signal" "$WORK/out.txt" || fail "two jobs: the first was disturbed" "$WORK/out.txt" "$WORK/err.txt"
+pass "a second job on the folder is refused and told whose it is"
 
 train 1 "$WORK/part-1-sgd" --epochs 1 --overwrite
 expect 0 "--overwrite"

@@ -52,6 +52,18 @@ signal_when() {
 }
 
 landed=0
+# As soon as a rank catches them, in MPI's start: nothing is written.
+out=$WORK/early
+start 2 train --out "$out" "${options[@]}"
+for i in $(seq 2000); do
+  pid=$(rank_of "$out" 1)
+  [ -n "$pid" ] && [ $((0x$(sed -n 's/^SigCgt:[[:space:]]*//p' "/proc/$pid/status" 2> /dev/null || echo 0) & 0x200)) != 0 ] && break
+done
+kill -USR1 "$pid"
+finish
+[ -e "$out" ] && fail "USR1 in MPI's start: something was written"
+stopped_and_resumed "$out" "USR1 to rank 1 in MPI's start (look $i)"
+
 signal_when 0 USR1 "USR1 to rank 0 while it loads" "convoy "
 signal_when 1 USR2 "USR2 to rank 1 while it loads" "data:"
 signal_when launcher USR1 "USR1 to mpirun at the first step" "precision:"
