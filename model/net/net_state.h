@@ -104,7 +104,9 @@ enum status executor_update(const struct net *net);
 /* Starts the all-reduce of a bucket. */
 enum status executor_reduce(const struct net *net, const struct bucket *bucket);
 
-/* init.c: values of all items of PARAMS into host[all_count]. */
-void init_params(const struct layout *layout, uint64_t seed, float *host);
+/* init.c: values of all items of PARAMS into host[all_count], drawn by so many threads, which changes
+ * nothing. */
+enum { INIT_THREADS = 8 /* the most that are worth it */ };
+void init_params(const struct layout *layout, uint64_t seed, int threads, float *host);
 
 #endif
