@@ -15,6 +15,21 @@ for launcher in srun mpirun; do
 done
 same_log "$WORK/srun" "$WORK/mpirun" "srun and mpirun"
 
+# ---- as another user than root ----
+plain=(setpriv --reuid=nobody --regid=nogroup --clear-groups)
+if "${plain[@]}" test -x "$CONVOY" -a -r jobs/train.sbatch 2> /dev/null; then
+  mkdir "$WORK/plain"
+  chown nobody "$WORK/plain"
+  sbatch() { HOME=$WORK/plain TMPDIR=$WORK/plain "${plain[@]}" sbatch "$@"; }
+  CONVOY_LAUNCHER=mpirun submit plain/job train.sbatch "${one[@]}" -- --out "$WORK/plain/run" --epochs 2 --eval-every 0
+  unset -f sbatch
+  ends plain/job COMPLETED 0:0
+  [ "$(stat -c %U "$WORK/plain/run/loss.csv")" = nobody ] || fail "not as nobody"
+  pass "train.sbatch by a user without rights"
+else
+  echo "left out: another user than root (who may not read this tree)"
+fi
+
 # ---- a time limit, in the background of what follows on the nodes' other CPUs: saved, requeued, finished ----
 # A test of 2000 images after each epoch makes this run slow; the requeued one does without and gets an end.
 sed '$a eval-every = 1\nepochs = 100000' "$WORK/base.conf" > "$WORK/slice.conf"
