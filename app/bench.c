@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "app/train_options.h"
+#include "app/option_rows.h"
 #include "app/watchdog.h"
 #include "model/base/nearest.h"
 
@@ -11,62 +11,58 @@ static const char *const optimizers[] = {"sgd", "adam", "adamw", NULL}; /* by en
 static const char *const places[] = {"packed", "spread", NULL};         /* by enum scaling_place */
 static const char *const modes[] = {"both", "strong", "weak", NULL};    /* by enum bench_mode */
 
-#define FIELD(member) .offset = offsetof(struct bench_options, member)
+#define OPTION_STRUCT struct bench_options
 /* clang-format off */
-#define BATCH(initial_text, help_text) \
-    {.name = "batch", .type = OPTION_INTEGER, FIELD(batch), .least = 1, .most = 1e6, .initial = initial_text, .value = "N", .help = help_text}
-#define WORK_ROWS \
-    {.name = "size", .type = OPTION_INTEGER, FIELD(size), .least = 8, .most = 1024, .initial = "32", .value = "N", .help = "pixels of a side"}, \
-    {.name = "classes", .type = OPTION_INTEGER, FIELD(classes), .least = 2, .most = 1000, .initial = "10", .value = "N", .help = "classes"}, \
-    {.name = "optimizer", .type = OPTION_CHOICE, FIELD(optimizer), .choice = optimizers, .initial = "sgd", .help = "update to time"}, \
-    {.name = "precision", .type = OPTION_CHOICE, FIELD(precision), .choice = precision_choices, .initial = "fp32", .help = "of activations and products"}, \
-    {.name = "backend", .type = OPTION_CHOICE, FIELD(backend), .choice = backend_choices, .initial = "auto", .help = "auto: cuda where a GPU is visible"}, \
-    {.name = "deterministic", .type = OPTION_FLAG, FIELD(deterministic), .help = "only algorithms whose sums have a fixed order"}, \
-    {.name = "threads", .type = OPTION_INTEGER, FIELD(threads), .least = 1, .most = 4096, .value = "N", .help = "CPU threads a rank (default: its share of the cores when all ranks run)"}
-#define MODEL_ROW {.name = "model", .type = OPTION_TEXT_VALUE, FIELD(model), .initial = "resnet18", .value = "NAME", .help = "model to time"}
-#define STEPS_ROW {.name = "steps", .type = OPTION_INTEGER, FIELD(steps), .least = 1, .most = 1e6, .initial = "30", .value = "N", .help = "whole steps in each window"}
-#define TIMEOUT_ROWS \
-    {.name = "init-timeout", .type = OPTION_INTEGER, FIELD(init_timeout), .least = 1, .most = 86400, .initial = "180", .value = "SECONDS", .help = "for the ranks to find each other"}, \
-    {.name = "comm-timeout", .type = OPTION_INTEGER, FIELD(comm_timeout), .least = 1, .most = 86400, .initial = "120", .value = "SECONDS", .help = "a rank that is silent for so long ends the job"}
-#define OUT_ROWS(file) \
-    {.name = "out", .type = OPTION_TEXT_VALUE, FIELD(out), .flags = OPTION_REQUIRED, .value = "DIR", .help = "folder for " file}, \
-    {.name = "overwrite", .type = OPTION_FLAG, FIELD(overwrite), .help = "replace a former result in DIR"}
-#define RANK_ROWS \
-    {.name = "ranks", .type = OPTION_TEXT_VALUE, FIELD(ranks), .value = "N,N,...", .help = "numbers of ranks to measure, ascending (default: 1,2,4,... and all)"}, \
-    {.name = "place", .type = OPTION_CHOICE, FIELD(place), .choice = places, .initial = "packed", .help = "fewer ranks than all: host by host, or spread evenly over the hosts"}, \
-    {.name = "windows", .type = OPTION_INTEGER, FIELD(windows), .least = BENCH_WINDOWS_LEAST, .most = BENCH_WINDOWS_MOST, .initial = "7", .value = "N", .help = "times that a measurement is repeated"}
+#define ROW_MODEL TEXT("model", model, "resnet18", "NAME", 0, "model to time")
+#define ROW_BATCH(help_text) INTEGER("batch", batch, 1, 1e6, "512", "N", 0, help_text)
+#define ROW_STEPS INTEGER("steps", steps, 1, 1e6, "30", "N", 0, "whole steps in each window")
+#define ROWS_OUT(files) \
+    TEXT("out", out, NULL, "DIR", OPTION_REQUIRED, "folder for " files), \
+    FLAG("overwrite", overwrite, 0, "replace a former result in DIR")
+#define ROWS_RANKS \
+    TEXT("ranks", ranks, NULL, "N,N,...", 0, "numbers of ranks to measure, ascending (default: 1,2,4,... and all)"), \
+    CHOICE("place", place, places, "packed", 0, "fewer ranks than all: host by host, or spread evenly over the hosts"), \
+    INTEGER("windows", windows, BENCH_WINDOWS_LEAST, BENCH_WINDOWS_MOST, "7", "N", 0, "times that a measurement is repeated")
+#define ROWS_WORK \
+    INTEGER("size", size, 8, 1024, "32", "N", 0, "pixels of a side"), \
+    INTEGER("classes", classes, 2, 1000, "10", "N", 0, "classes"), \
+    CHOICE("optimizer", optimizer, optimizers, "sgd", 0, "update to time"), \
+    ROW_PRECISION, \
+    ROW_BACKEND, \
+    FLAG("deterministic", deterministic, 0, "only algorithms whose sums have a fixed order"), \
+    INTEGER("threads", threads, 1, 4096, NULL, "N", 0, "CPU threads a rank (default: its share of the cores when all ranks run)"), \
+    ROW_PLAN_CACHE, \
+    ROW_INIT_TIMEOUT, \
+    ROW_COMM_TIMEOUT
 
 static const struct option_row step_rows[] = {
-    MODEL_ROW,
-    BATCH("512", "images a step over all ranks"),
-    WORK_ROWS,
-    STEPS_ROW,
-    {.name = "repeats", .type = OPTION_INTEGER, FIELD(repeats), .least = 1, .most = 1000, .initial = "10", .value = "N", .help = "runs of a part in each of its five windows"},
-    TIMEOUT_ROWS,
+    ROW_MODEL,
+    ROW_BATCH("images a step over all ranks"),
+    ROW_STEPS,
+    INTEGER("repeats", repeats, 1, 1000, "10", "N", 0, "runs of a part in each of its five windows"),
+    ROWS_WORK,
 };
 static const struct option_row scaling_rows[] = {
-    OUT_ROWS("scaling.csv, scaling.gp and the plots"),
-    MODEL_ROW,
-    BATCH("512", "images a rank at the smallest number of ranks; weak scaling keeps it, strong scaling their sum"),
-    {.name = "mode", .type = OPTION_CHOICE, FIELD(mode), .choice = modes, .initial = "both", .help = "strong scaling, weak scaling or both"},
-    RANK_ROWS,
-    WORK_ROWS,
-    STEPS_ROW,
-    TIMEOUT_ROWS,
+    ROWS_OUT("scaling.csv, scaling.gp and the plots"),
+    ROW_MODEL,
+    ROW_BATCH("images a rank at the smallest number of ranks; weak scaling keeps it, strong scaling their sum"),
+    CHOICE("mode", mode, modes, "both", 0, "strong scaling, weak scaling or both"),
+    ROWS_RANKS,
+    ROW_STEPS,
+    ROWS_WORK,
 };
 static const struct option_row predict_rows[] = {
-    OUT_ROWS("predict.csv, allreduce.csv, predict.gp and the plots"),
-    MODEL_ROW,
-    BATCH("512", "images a rank"),
-    RANK_ROWS,
-    {.name = "host-ranks", .type = OPTION_INTEGER, FIELD(host_ranks), .least = 1, .most = 4096, .value = "N", .help = "ranks a host in the prediction (default: as on the first host here)"},
-    {.name = "intra-latency-us", .type = OPTION_REAL, FIELD(inside_latency), .least = 0, .most = 1e6, .flags = OPTION_ABOVE, .value = "X", .help = "latency of a message within a host (default: measured)"},
-    {.name = "intra-bandwidth-gbs", .type = OPTION_REAL, FIELD(inside_bandwidth), .least = 0, .most = 1e6, .flags = OPTION_ABOVE, .value = "X", .help = "a rank's bandwidth within a host (default: measured)"},
-    {.name = "inter-latency-us", .type = OPTION_REAL, FIELD(between_latency), .least = 0, .most = 1e6, .flags = OPTION_ABOVE, .value = "X", .help = "latency of a message between hosts (default: measured; on one host 5 is assumed)"},
-    {.name = "inter-bandwidth-gbs", .type = OPTION_REAL, FIELD(between_bandwidth), .least = 0, .most = 1e6, .flags = OPTION_ABOVE, .value = "X", .help = "a rank's bandwidth between hosts (default: measured; on one host 50 is assumed)"},
-    WORK_ROWS,
-    STEPS_ROW,
-    TIMEOUT_ROWS,
+    ROWS_OUT("predict.csv, allreduce.csv, predict.gp and the plots"),
+    ROW_MODEL,
+    ROW_BATCH("images a rank"),
+    ROWS_RANKS,
+    ROW_STEPS,
+    INTEGER("host-ranks", host_ranks, 1, 4096, NULL, "N", 0, "ranks a host in the prediction (default: as on the first host here)"),
+    REAL("intra-latency-us", inside_latency, 0, 1e6, NULL, "X", ABOVE, "latency of a message within a host (default: measured)"),
+    REAL("intra-bandwidth-gbs", inside_bandwidth, 0, 1e6, NULL, "X", ABOVE, "a rank's bandwidth within a host (default: measured)"),
+    REAL("inter-latency-us", between_latency, 0, 1e6, NULL, "X", ABOVE, "latency of a message between hosts (default: measured; on one host 5 is assumed)"),
+    REAL("inter-bandwidth-gbs", between_bandwidth, 0, 1e6, NULL, "X", ABOVE, "a rank's bandwidth between hosts (default: measured; on one host 50 is assumed)"),
+    ROWS_WORK,
 };
 /* clang-format on */
 

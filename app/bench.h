@@ -18,7 +18,7 @@ void bench_help(int argc, char **argv, FILE *stream);
 
 /* Of all subcommands; each fills its own. */
 struct bench_options {
-  char model[OPTION_TEXT], out[OPTION_TEXT], ranks[OPTION_TEXT];
+  char model[OPTION_TEXT], out[OPTION_TEXT], ranks[OPTION_TEXT], plan_cache[OPTION_TEXT];
   int64_t batch, size, classes, steps, repeats, windows, threads, host_ranks, init_timeout, comm_timeout;
   int precision, backend, optimizer, place, mode;
   double inside_latency, inside_bandwidth, between_latency, between_bandwidth; /* us, GB/s; 0: not given */

@@ -1,8 +1,10 @@
 /* A step to time; see bench_work.h. */
 #include "app/bench_work.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "app/plan_cache.h"
 #include "app/train_options.h"
 #include "data/sampler.h"
 #include "model/base/clock.h"
@@ -60,6 +62,7 @@ static enum status build(struct bench_work *work, const struct bench_options *o,
   return backend_find(backend_choices[o->backend], table);
 }
 
+/* On one number of ranks as on another: algorithms that were chosen once are kept. */
 static enum status make_net(struct bench_work *work, const struct bench_options *o) {
   struct net_options net = {.optimizer = (enum optimizer_kind)o->optimizer,
                             .momentum = 0.9f,
@@ -70,7 +73,18 @@ static enum status make_net(struct bench_work *work, const struct bench_options 
                             .train_batch = {work->part},
                             .plan_samples = DATA_STEPS * work->part,
                             .plan_steps = work->steps};
-  TRY(net_create(work->backend, work->graph, &net, &work->net));
+  char key[BACKEND_KIND];
+  struct plan_cache cache;
+  snprintf(key, sizeof key, "bench, %.32s, %lldx%lldx3, %lld classes, batch %lld", o->model,
+           (long long)o->size, (long long)o->size, (long long)o->classes, (long long)work->part);
+  TRY(plan_cache_begin(&cache, o->plan_cache, key, work->backend));
+  enum status status = net_create(work->backend, work->graph, &net, &work->net);
+  TRY(plan_cache_tell(&cache, work->backend));
+  TRY(plan_cache_end(&cache, work->backend));
+  return status == STATUS_OK ? status : error_trace(status, __func__);
+}
+
+static enum status fill_net(struct bench_work *work, const struct bench_options *o) {
   TRY(make_data(work, o));
   return net_init(work->net, 1);
 }
@@ -86,6 +100,7 @@ enum status bench_work_open(const struct world *world, const struct bench_option
   enum status status = world_agree(world, build(work, o, &table));
   if (status == STATUS_OK) status = world_agree(world, table->open(world, &device, &work->backend));
   if (status == STATUS_OK) status = world_agree(world, make_net(work, o));
+  if (status == STATUS_OK) status = world_agree(world, fill_net(work, o));
   if (status != STATUS_OK) bench_work_close(work, status);
   return status;
 }

@@ -65,14 +65,16 @@ expect 0 "scaling, np 4"
   fail "scaling.csv, np 4" "$WORK/a/four/scaling.csv"
 pass "scaling on two, three and four of four ranks"
 
-for count in 2 4; do
-  ranks $count bench predict --out "$WORK/predict$count" "${small[@]}" --windows 5 --host-ranks 8 \
+counts=(2 4)
+[ -z "${CONVOY_SANITIZED:-}" ] || counts=(2)
+for count in "${counts[@]}"; do
+  ranks "$count" bench predict --out "$WORK/predict$count" "${small[@]}" --windows 5 --host-ranks 8 \
     --inter-latency-us 10 --inter-bandwidth-gbs 25
   expect 0 "predict, np $count"
   # shellcheck disable=SC2046
   files "$WORK/predict$count" allreduce.csv predict.csv predict.gp $(with_plots predict)
   plotted "$WORK/predict$count" predict
-  python3 - "$WORK/predict$count" $count "$WORK/out.txt" << 'END' || fail "predict, np $count" "$WORK/predict$count/predict.csv" "$WORK/out.txt"
+  python3 - "$WORK/predict$count" "$count" "$WORK/out.txt" << 'END' || fail "predict, np $count" "$WORK/predict$count/predict.csv" "$WORK/out.txt"
 import csv, sys
 folder, count, text = sys.argv[1], int(sys.argv[2]), open(sys.argv[3]).read()
 rows = list(csv.DictReader(open(folder + "/predict.csv")))
