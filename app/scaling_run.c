@@ -157,11 +157,9 @@ struct sums {
 static enum status body(void *argument) {
   const struct sums *sums = argument;
   const struct backend_table *table = sums->backend->table;
-  for (int i = 0; i < sums->repeats; i++) {
+  for (int i = 0; i < sums->repeats; i++) /* one after the other, as a step's buckets */
     TRY(table->allreduce(sums->backend, sums->data, sums->count));
-    TRY(table->comm_join(sums->backend)); /* each waits for the one before, as a bucket does */
-  }
-  return STATUS_OK;
+  return table->comm_join(sums->backend);
 }
 
 /* Seconds of one sum, the median of the windows: each from the last rank's begin to the last rank's end. */
