@@ -3,25 +3,22 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "data/sampler.h"
+#include "data/shard_publish.h"
 #include "data/shard_tally.h"
 #include "model/base/log.h"
 
 enum { PIECE_ROWS = 256 };
 
-/* One file: the temporary and the final path. */
+/* One file, under its temporary path. */
 struct target {
-  char *path, *temporary; /* owned */
-  char name[SHARD_NAME];
+  char *temporary; /* owned */
   int split;
   int64_t first, count;
-  bool renamed;
 };
 
 static bool ends_with(const char *name, const char *end) {
@@ -45,53 +42,22 @@ enum status shard_set_check(const char *directory, bool overwrite) {
                found);
 }
 
-/* mkdir -p; *created tells whether the last folder is new. */
-static enum status make_folder(const char *directory, bool *created) {
-  char *path = strdup(directory);
-  if (!path) return RAISE(STATUS_INPUT, "no memory for a path");
-  *created = false;
-  for (char *at = path + 1;; at++) {
-    if (*at != '/' && *at != '\0') continue;
-    char end = *at;
-    *at = '\0';
-    *created = mkdir(path, 0777) == 0;
-    if (!*created && errno != EEXIST) {
-      enum status status = RAISE(STATUS_STORAGE, "cannot create folder %s: %s", path, strerror(errno));
-      free(path);
-      return status;
-    }
-    *at = end;
-    if (end == '\0') break;
-    if (at[1] == '\0') break; /* a trailing slash */
-  }
-  free(path);
-  return STATUS_OK;
-}
-
-static enum status sync_folder(const char *directory) {
-  int folder = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  bool good = folder >= 0 && (fsync(folder) == 0 || errno == EINVAL);
-  int error = errno;
-  if (folder >= 0) close(folder);
-  return good ? STATUS_OK : RAISE(STATUS_STORAGE, "cannot sync folder %s: %s", directory, strerror(error));
-}
-
 static int split_shards(const struct shard_rows *rows) {
   return rows->count < rows->shards ? (int)rows->count : rows->shards;
 }
 
-static enum status plan_targets(const struct shard_set *set, const char *directory, struct target *target) {
+static enum status plan_targets(const struct shard_set *set, const char *folder, struct target *target,
+                                char (*name)[SHARD_NAME]) {
   for (int split = 0; split < SPLIT_COUNT; split++) {
     int shards = split_shards(&set->split[split]);
-    for (int i = 0; i < shards; i++, target++) {
+    for (int i = 0; i < shards; i++, target++, name++) {
       target->split = split;
       sampler_part(set->split[split].count, i, shards, &target->first, &target->count);
       char temporary[SHARD_NAME + 4];
-      snprintf(target->name, sizeof target->name, "%s-%05d-of-%05d.h5", split_name(split), i, shards);
-      snprintf(temporary, sizeof temporary, "%s.tmp", target->name);
-      target->path = shard_list_path(directory, target->name);
-      target->temporary = shard_list_path(directory, temporary);
-      if (!target->path || !target->temporary) return RAISE(STATUS_INPUT, "no memory for a path");
+      snprintf(*name, SHARD_NAME, "%s-%05d-of-%05d.h5", split_name(split), i, shards);
+      snprintf(temporary, sizeof temporary, "%s.tmp", *name);
+      target->temporary = shard_list_path(folder, temporary);
+      if (!target->temporary) return RAISE(STATUS_INPUT, "no memory for a path");
     }
   }
   return STATUS_OK;
@@ -124,36 +90,6 @@ out:
   return status;
 }
 
-/* Removes the shards that are there and not among the new names. */
-static enum status remove_others(const char *directory, const struct target *target, int count) {
-  struct shard_list list;
-  TRY(shard_list_read(directory, &list));
-  enum status status = STATUS_OK;
-  for (int split = 0; split < SPLIT_COUNT; split++)
-    for (int i = 0; i < list.count[split] && status == STATUS_OK; i++) {
-      bool fresh = false;
-      for (int t = 0; t < count; t++) fresh = fresh || strcmp(target[t].name, list.name[split][i]) == 0;
-      if (fresh) continue;
-      char *path = shard_list_path(directory, list.name[split][i]);
-      if (!path || unlink(path) != 0)
-        status = RAISE(STATUS_STORAGE, "cannot remove the old shard %s/%s: %s", directory,
-                       list.name[split][i], path ? strerror(errno) : "no memory");
-      free(path);
-    }
-  shard_list_free(&list);
-  return status;
-}
-
-static enum status publish(const char *directory, struct target *target, int count) {
-  TRY(remove_others(directory, target, count));
-  for (int i = 0; i < count; i++) {
-    if (rename(target[i].temporary, target[i].path) != 0)
-      return RAISE(STATUS_STORAGE, "cannot rename %s: %s", target[i].temporary, strerror(errno));
-    target[i].renamed = true;
-  }
-  return sync_folder(directory);
-}
-
 /* Mean and std of the training images are known only now. */
 static enum status write_moments(const struct shard_set *set, const struct shard_tally *tally,
                                  const struct target *target, int count) {
@@ -166,30 +102,30 @@ static enum status write_moments(const struct shard_set *set, const struct shard
 }
 
 enum status shard_set_write(const struct shard_set *set, const char *directory, bool overwrite) {
-  bool created = false;
+  struct shard_publish *publish = NULL;
   struct shard_tally tally;
   shard_tally_clear(&tally);
   TRY(shard_set_check(directory, overwrite));
   int count = split_shards(&set->split[SPLIT_TRAIN]) + split_shards(&set->split[SPLIT_TEST]);
-  struct target *target = calloc(count ? (size_t)count : 1, sizeof *target);
-  if (!target) return RAISE(STATUS_INPUT, "no memory for %d shards", count);
+  struct target *target = calloc((size_t)count + 1, sizeof *target);
+  char(*name)[SHARD_NAME] = calloc((size_t)count + 1, sizeof *name);
   enum status status = STATUS_OK;
-  TRY_OUT(make_folder(directory, &created));
-  TRY_OUT(plan_targets(set, directory, target));
+  if (!target || !name) TRY_OUT(RAISE(STATUS_INPUT, "no memory for %d shards", count));
+  TRY_OUT(shard_publish_begin(directory, &publish));
+  TRY_OUT(plan_targets(set, shard_publish_folder(publish), target, name));
   for (int i = 0; i < count; i++) {
     TRY_OUT(write_shard(set, &target[i], &tally));
-    log_info("%s/%s: %lld images", directory, target[i].name, (long long)target[i].count);
+    log_info("%s/%s: %lld images", directory, name[i], (long long)target[i].count);
   }
   TRY_OUT(write_moments(set, &tally, target, count));
-  TRY_OUT(publish(directory, target, count));
+  TRY_OUT(shard_publish_commit(publish, name, count));
 out:
-  for (int i = 0; i < count; i++) {
+  for (int i = 0; target && i < count; i++) {
     if (status != STATUS_OK && target[i].temporary) unlink(target[i].temporary);
-    if (status != STATUS_OK && target[i].renamed) unlink(target[i].path);
-    free(target[i].path);
     free(target[i].temporary);
   }
   free(target);
-  if (status != STATUS_OK && created) rmdir(directory);
+  free(name);
+  shard_publish_end(publish);
   return status;
 }

@@ -1,6 +1,6 @@
 /* Writes a whole data directory of shards, all or nothing: every file under a temporary name first, then
- * renamed. A failure leaves no shard behind; until all are written, `overwrite` leaves the old ones as they
- * were. */
+ * named. A failure leaves no new shard behind and, with `overwrite`, the old set as it was (shard_publish.h).
+ */
 #ifndef CONVOY_DATA_SHARD_SET_H
 #define CONVOY_DATA_SHARD_SET_H
 
@@ -28,8 +28,8 @@ struct shard_set {
  * directory. One that does not exist is fine. To be asked before any long work. */
 enum status shard_set_check(const char *directory, bool overwrite);
 
-/* Creates the directory where needed and writes the shards; with overwrite, older shards are removed at the
- * end. */
+/* Creates the directory where needed and writes the shards; with overwrite, they take the place of
+ * older ones at the end. */
 enum status shard_set_write(const struct shard_set *set, const char *directory, bool overwrite);
 
 #endif

@@ -56,6 +56,7 @@ enum status shard_writer_create(const char *path, const struct shard_shape *shap
   writer->count = count;
   writer->path = strdup(path);
   if (!writer->path) TRY_OUT(RAISE(STATUS_INPUT, "no memory to write %s", path));
+  H5dont_atexit(); /* its clean-up at exit crashes on a file that it could not close */
   H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
   writer->file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
   if (failed(writer, writer->file < 0)) TRY_OUT(refuse(writer, "create"));

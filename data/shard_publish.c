@@ -1,0 +1,267 @@
+/* A finished set of shards takes its place; see shard_publish.h. */
+#include "data/shard_publish.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "model/base/log.h"
+
+struct shard_publish {
+  char *directory; /* owned: without symbolic links */
+  char *stage;     /* owned: a new folder beside it; NULL: files are written inside */
+  mode_t mode;     /* of the directory */
+  bool created;    /* the directory is new */
+  bool committed;
+};
+
+/* mkdir -p; *created tells whether the last folder is new. */
+static enum status make_folder(const char *directory, bool *created) {
+  char *path = strdup(directory);
+  if (!path) return RAISE(STATUS_INPUT, "no memory for a path");
+  *created = false;
+  for (char *at = path + 1;; at++) {
+    if (*at != '/' && *at != '\0') continue;
+    char end = *at;
+    *at = '\0';
+    *created = mkdir(path, 0777) == 0;
+    if (!*created && errno != EEXIST) {
+      enum status status = RAISE(STATUS_STORAGE, "cannot create folder %s: %s", path, strerror(errno));
+      free(path);
+      return status;
+    }
+    *at = end;
+    if (end == '\0') break;
+    if (at[1] == '\0') break; /* a trailing slash */
+  }
+  free(path);
+  return STATUS_OK;
+}
+
+static enum status sync_folder(const char *directory) {
+  int folder = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  bool good = folder >= 0 && (fsync(folder) == 0 || errno == EINVAL);
+  int error = errno;
+  if (folder >= 0) close(folder);
+  return good ? STATUS_OK : RAISE(STATUS_STORAGE, "cannot sync folder %s: %s", directory, strerror(error));
+}
+
+static char *join(const char *text, const char *end) {
+  size_t bytes = strlen(text) + strlen(end) + 1;
+  char *joined = malloc(bytes);
+  if (joined) snprintf(joined, bytes, "%s%s", text, end);
+  return joined;
+}
+
+/* ---- where to write ---- */
+
+static bool has_shards(const char *directory) {
+  struct shard_list list;
+  if (shard_list_read(directory, &list) != STATUS_OK) {
+    error_clear();
+    return false;
+  }
+  bool some = list.count[SPLIT_TRAIN] + list.count[SPLIT_TEST] > 0;
+  shard_list_free(&list);
+  return some;
+}
+
+/* A folder beside the directory, on its file system; NULL: there can be none. */
+static char *make_stage(const char *directory) {
+  struct stat own, above;
+  char *parent = join(directory, "/.."), *stage = join(directory, ".XXXXXX");
+  bool good = parent && stage && stat(directory, &own) == 0 && stat(parent, &above) == 0 &&
+              own.st_dev == above.st_dev && mkdtemp(stage);
+  free(parent);
+  if (good) return stage;
+  free(stage);
+  return NULL;
+}
+
+enum status shard_publish_begin(const char *directory, struct shard_publish **begun) {
+  struct stat info;
+  enum status status = STATUS_OK;
+  struct shard_publish *publish = calloc(1, sizeof *publish);
+  if (!publish) return RAISE(STATUS_INPUT, "no memory for %s", directory);
+  TRY_OUT(make_folder(directory, &publish->created));
+  publish->directory = realpath(directory, NULL);
+  if (!publish->directory || stat(publish->directory, &info) != 0)
+    TRY_OUT(RAISE(STATUS_STORAGE, "cannot use folder %s: %s", directory, strerror(errno)));
+  publish->mode = info.st_mode & 07777;
+  if (has_shards(publish->directory)) publish->stage = make_stage(publish->directory);
+  *begun = publish;
+  return STATUS_OK;
+out:
+  shard_publish_end(publish);
+  return status;
+}
+
+const char *shard_publish_folder(const struct shard_publish *publish) {
+  return publish->stage ? publish->stage : publish->directory;
+}
+
+/* ---- renames ---- */
+
+static enum status rename_in(const char *folder, const char *name, const char *from, const char *to) {
+  char *old = join(name, from), *new = join(name, to), *old_path = NULL, *new_path = NULL;
+  enum status status = STATUS_OK;
+  if (old && new) {
+    old_path = shard_list_path(folder, old);
+    new_path = shard_list_path(folder, new);
+  }
+  if (!old_path || !new_path)
+    status = RAISE(STATUS_INPUT, "no memory for a path");
+  else if (rename(old_path, new_path) != 0)
+    status = RAISE(STATUS_STORAGE, "cannot rename %s to %s: %s", old_path, new, strerror(errno));
+  free(old);
+  free(new);
+  free(old_path);
+  free(new_path);
+  return status;
+}
+
+/* Gives the new files their names; after a failure they have none. */
+static enum status name_new(const char *folder, char (*name)[SHARD_NAME], int count) {
+  for (int i = 0; i < count; i++) {
+    enum status status = rename_in(folder, name[i], ".tmp", "");
+    if (status == STATUS_OK) continue;
+    char text[1024];
+    snprintf(text, sizeof text, "%s", error_message());
+    while (--i >= 0) (void)rename_in(folder, name[i], "", ".tmp");
+    return RAISE(status, "%s", text);
+  }
+  return STATUS_OK;
+}
+
+/* ---- inside ---- */
+
+static void put_back(const char *folder, const struct shard_list *list, int until) {
+  for (int split = 0, at = 0; split < SPLIT_COUNT; split++)
+    for (int i = 0; i < list->count[split] && at < until; i++, at++)
+      if (rename_in(folder, list->name[split][i], ".old", "") != STATUS_OK)
+        log_warning("%s", error_message());
+}
+
+static void remove_old(const char *folder, const struct shard_list *list) {
+  for (int split = 0; split < SPLIT_COUNT; split++)
+    for (int i = 0; i < list->count[split]; i++) {
+      char *name = join(list->name[split][i], ".old"), *path = name ? shard_list_path(folder, name) : NULL;
+      if (path && unlink(path) != 0) log_warning("cannot remove the old shard %s: %s", path, strerror(errno));
+      free(path);
+      free(name);
+    }
+}
+
+static enum status commit_inside(struct shard_publish *publish, char (*name)[SHARD_NAME], int count) {
+  struct shard_list list;
+  enum status status = STATUS_OK;
+  int moved = 0;
+  TRY(shard_list_read(publish->directory, &list));
+  for (int split = 0; split < SPLIT_COUNT; split++)
+    for (int i = 0; i < list.count[split]; i++, moved++)
+      TRY_OUT(rename_in(publish->directory, list.name[split][i], "", ".old"));
+  TRY_OUT(name_new(publish->directory, name, count));
+  publish->committed = true;
+  remove_old(publish->directory, &list);
+out:
+  if (status != STATUS_OK) {
+    char text[1024];
+    snprintf(text, sizeof text, "%s", error_message());
+    put_back(publish->directory, &list, moved);
+    status = RAISE(status, "%s", text);
+  }
+  shard_list_free(&list);
+  return status == STATUS_OK ? sync_folder(publish->directory) : status;
+}
+
+/* ---- beside ---- */
+
+/* The two folders change places. */
+static enum status exchange(const struct shard_publish *publish) {
+  if (renameat2(AT_FDCWD, publish->stage, AT_FDCWD, publish->directory, RENAME_EXCHANGE) == 0)
+    return STATUS_OK;
+  int error = errno;
+  char *aside = join(publish->stage, ".old");
+  bool moved = aside && rename(publish->directory, aside) == 0;
+  if (moved && rename(publish->stage, publish->directory) == 0) {
+    if (rename(aside, publish->stage) != 0) log_warning("the old shards are left in %s", aside);
+    free(aside);
+    return STATUS_OK;
+  }
+  if (moved) error = errno;
+  if (moved && rename(aside, publish->directory) != 0)
+    log_warning("the old shards are in %s, which cannot be named back: %s", aside, strerror(errno));
+  free(aside);
+  return RAISE(STATUS_STORAGE, "cannot exchange %s for the new shards: %s", publish->directory,
+               strerror(error));
+}
+
+static bool is_shard(const char *name) {
+  size_t length = strlen(name);
+  bool known = strncmp(name, "train-", 6) == 0 || strncmp(name, "test-", 5) == 0;
+  return (known && length > 3 && strcmp(name + length - 3, ".h5") == 0) ||
+         (length > 7 && strcmp(name + length - 7, ".h5.tmp") == 0);
+}
+
+/* Removes the old shards from where the old folder is now; what else it held goes back to its place. */
+static void clear_stage(const struct shard_publish *publish) {
+  DIR *folder = opendir(publish->stage);
+  if (!folder) return;
+  for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+    const char *name = entry->d_name;
+    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) continue;
+    char *from = shard_list_path(publish->stage, name), *to = shard_list_path(publish->directory, name);
+    bool good = from && to && (is_shard(name) ? unlink(from) == 0 : rename(from, to) == 0);
+    if (!good)
+      log_warning("%s cannot be %s: %s", from ? from : name, is_shard(name) ? "removed" : "moved back",
+                  strerror(errno));
+    free(from);
+    free(to);
+  }
+  closedir(folder);
+  if (rmdir(publish->stage) != 0) log_warning("%s is left: %s", publish->stage, strerror(errno));
+}
+
+static enum status commit_beside(struct shard_publish *publish, char (*name)[SHARD_NAME], int count) {
+  char *parent = join(publish->directory, "/..");
+  enum status status = parent ? STATUS_OK : RAISE(STATUS_INPUT, "no memory for a path");
+  TRY_OUT(status);
+  TRY_OUT(name_new(publish->stage, name, count));
+  if (chmod(publish->stage, publish->mode) != 0)
+    TRY_OUT(RAISE(STATUS_STORAGE, "cannot set the mode of %s: %s", publish->stage, strerror(errno)));
+  TRY_OUT(sync_folder(publish->stage));
+  TRY_OUT(exchange(publish));
+  publish->committed = true;
+  TRY_OUT(sync_folder(parent));
+  clear_stage(publish);
+out:
+  free(parent);
+  return status;
+}
+
+enum status shard_publish_commit(struct shard_publish *publish, char (*name)[SHARD_NAME], int count) {
+  return publish->stage ? commit_beside(publish, name, count) : commit_inside(publish, name, count);
+}
+
+void shard_publish_end(struct shard_publish *publish) {
+  if (!publish) return;
+  if (!publish->committed && publish->stage) {
+    DIR *folder = opendir(publish->stage); /* which holds new files only */
+    for (struct dirent *entry; folder && (entry = readdir(folder)) != NULL;) {
+      char *path = is_shard(entry->d_name) ? shard_list_path(publish->stage, entry->d_name) : NULL;
+      if (path) (void)unlink(path);
+      free(path);
+    }
+    if (folder) closedir(folder);
+    (void)rmdir(publish->stage);
+  }
+  if (!publish->committed && publish->created) (void)rmdir(publish->directory);
+  free(publish->stage);
+  free(publish->directory);
+  free(publish);
+}
