@@ -45,7 +45,7 @@ check() { # check ROOT: 0 if no file breaks a rule
       if (header ~ /^(cuda|cudnn|cublas|cu[a-z]+_)[A-Za-z0-9_]*\.h(pp)?$|^nccl|^nvtx|^nvToolsExt|^nvml/ &&
           FILENAME !~ /^model\/.*(_cuda\.[ch]|\/cuda[^\/]*\.[ch]|\.cuh?)$/)
         fault(header " belongs in the cuda files of model/")
-      if (header ~ /^(oneapi\/dnnl\/)?dnnl/ && FILENAME !~ /^model\/.*(_cpu|\/cpu[^\/]*)\.c$/)
+      if (header ~ /^(oneapi\/dnnl\/)?dnnl/ && FILENAME !~ /^model\/.*(_cpu|\/cpu[^\/]*)\.c$|^model\/ops\/[a-z_]+_dnnl\.h$/)
         fault(header " belongs in the cpu files of model/")
       if (header ~ /^(hdf5(_hl)?|H5[A-Z][A-Za-z]*)\.h$/ &&
           FILENAME !~ /^(data\/(dataset|shard)[^\/]*|app\/checkpoint[^\/]*)\.c$|^(data|app)\/[a-z_]+_hdf5\.h$/)
@@ -80,6 +80,7 @@ check() { # check ROOT: 0 if no file breaks a rule
       path = quoted[2]
       if (path ~ /^\.\.?\// || !exists(path)) fault("\"" path "\" is not a header of this tree, written from its root")
       else if (path ~ /\/world_parts\.h$/) vendor("mpi.h")
+      else if (path ~ /_dnnl\.h$/) vendor("dnnl.h")
       else if (path ~ /_hdf5\.h$/) vendor("hdf5.h") # a header that hands a library on counts as the library
       else if (path ~ /(_cuda|\/cuda[^\/]*)\.h$/) vendor("cuda.h")
       if (mine in may && exists(path) && index(may[mine], " " layer(path) " ") == 0) fault(mine " may not include " layer(path))
@@ -162,6 +163,7 @@ planted model/ops/planted.h '#include <cublasLt.h>'
 planted app/planted_cuda.c '#include <nccl.h>'
 planted model/ops/planted.c '#include <dnnl.h>'
 planted model/ops/op_cpu.h '#include <dnnl.h>'
+planted model/ops/op.c '#include "model/ops/product_dnnl.h"'
 planted model/ops/planted_cuda.c '#include <oneapi/dnnl/dnnl.h>'
 planted data/planted.c '#include <hdf5.h>'
 planted model/net/planted.c '#include <hdf5.h>'

@@ -101,3 +101,30 @@ struct product_cpu_shape filter_cpu_convolution(const struct op_desc *desc,
                                     .out_w = out[2],
                                     .conv = *conv};
 }
+
+enum status filter_cpu_op_create(struct op_context *context, const struct op_desc *desc,
+                                 const struct product_cpu_shape *shape, void **state, size_t *workspace) {
+  struct filter_cpu *filter = NULL;
+  *workspace = 0;
+  TRY(filter_cpu_create(op_cpu(context), shape, desc->training, &filter, workspace));
+  *state = filter;
+  return STATUS_OK;
+}
+
+enum status filter_cpu_op_forward(struct op_context *context, void *state, const struct op_io *io) {
+  TRY(filter_cpu_forward(op_cpu(context), state, io->in[0], io->param[0], io->param[1], io->out,
+                         io->workspace));
+  return STATUS_OK;
+}
+
+enum status filter_cpu_op_backward(struct op_context *context, void *state, const struct op_io *io) {
+  struct filter_cpu_backward arrays = {.in = io->in[0],
+                                       .weight = io->param[0],
+                                       .d_out = io->d_out,
+                                       .d_weight = io->d_param[0],
+                                       .d_bias = io->d_param[1],
+                                       .d_in = io->d_in[0],
+                                       .d_in_add = io->d_in_add[0]};
+  TRY(filter_cpu_backward(op_cpu(context), state, &arrays, io->workspace));
+  return STATUS_OK;
+}

@@ -25,6 +25,12 @@ struct filter_cpu_backward {
 enum status filter_cpu_backward(const struct op_cpu_context *context, const struct filter_cpu *filter,
                                 const struct filter_cpu_backward *io, void *workspace);
 
+/* The functions of an op that is such a layer and nothing else, as op.h describes them, from its shape on. */
+enum status filter_cpu_op_create(struct op_context *context, const struct op_desc *desc,
+                                 const struct product_cpu_shape *shape, void **state, size_t *workspace);
+enum status filter_cpu_op_forward(struct op_context *context, void *state, const struct op_io *io);
+enum status filter_cpu_op_backward(struct op_context *context, void *state, const struct op_io *io);
+
 /* The shape of a convolution of desc's first input. */
 struct product_cpu_shape filter_cpu_convolution(const struct op_desc *desc,
                                                 const struct op_signature *signature,
