@@ -149,15 +149,16 @@ out:
   return status;
 }
 
-/* Where a rank's part begins: an even share, moved down to a chunk's first row. */
+/* Where a rank's part begins: an even share. A shard that HDF5 must read is not cut: one rank opens it. */
 static int64_t part_begin(const struct dataset_plan *plan, int split, int rank, int size) {
   int64_t begin, count;
   if (rank == size) return plan->count[split];
   sampler_part(plan->count[split], rank, size, &begin, &count);
   const struct plan_shard *shard = plan->shard + (split == SPLIT_TRAIN ? 0 : plan->shard_count[SPLIT_TRAIN]);
   for (int i = 0; i < plan->shard_count[split]; i++) {
-    int64_t row = begin - shard[i].first, chunk = shard[i].info.chunk_rows;
-    if (row >= 0 && row < shard[i].info.count) return chunk > 1 ? begin - row % chunk : begin;
+    int64_t row = begin - shard[i].first, rows = shard[i].info.count;
+    if (row <= 0 || row >= rows || shard[i].info.contiguous) continue;
+    return row <= rows / 2 ? shard[i].first : shard[i].first + rows;
   }
   return begin;
 }

@@ -43,8 +43,8 @@ enum status dataset_plan_limit(struct dataset_plan *plan, const char *directory,
 /* Collective: rank 0's plan on all ranks. On the others plan is an output. */
 enum status dataset_plan_send(const struct world *world, struct dataset_plan *plan);
 
-/* The rows [first, first + count) of a split that a rank reads: parts of nearly one size that cut no chunk,
- * so that each chunk is read and unpacked once a job. */
+/* The rows [first, first + count) of a split that a rank reads: parts of nearly one size, but none cuts a
+ * shard that HDF5 must read (chunks, filters), so that it is opened, read and unpacked by one rank. */
 void dataset_plan_part(const struct dataset_plan *plan, int split, int rank, int size, int64_t *first,
                        int64_t *count);
 

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "data/dataset_plan.h"
 #include "data/shard_set.h"
 #include "data/shard_tally.h"
 
@@ -110,12 +111,40 @@ static void failed_write_leaves_nothing(void **state) {
   assert_int_equal(access(fixture_path("train-00000-of-00003.h5.tmp"), F_OK), -1);
 }
 
+/* Over all ranks each row is in one part, and no part cuts a shard that HDF5 must read. */
+static void parts_cut_no_packed_shard(void **state) {
+  (void)state;
+  static const int64_t rows[] = {100, 0, 37, 1, 400, 12};
+  enum { SHARDS = sizeof rows / sizeof *rows };
+  struct plan_shard shard[SHARDS] = {{.first = 0}};
+  struct dataset_plan plan = {.shard = shard, .shard_count = {SHARDS, 0}};
+  for (int i = 0; i < SHARDS; i++) {
+    shard[i].first = plan.count[SPLIT_TRAIN];
+    shard[i].info.count = rows[i];
+    shard[i].info.contiguous = i % 2;
+    plan.count[SPLIT_TRAIN] += rows[i];
+  }
+  for (int size = 1; size <= 64; size++) {
+    int64_t next = 0;
+    for (int rank = 0; rank < size; rank++) {
+      int64_t first, count;
+      dataset_plan_part(&plan, SPLIT_TRAIN, rank, size, &first, &count);
+      assert_true(first == next && count >= 0);
+      next = first + count;
+      for (int i = 0; i < SHARDS; i += 2)
+        assert_true(next <= shard[i].first || next >= shard[i].first + rows[i]);
+    }
+    assert_int_equal(next, plan.count[SPLIT_TRAIN]);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(written_is_read),
       cmocka_unit_test(any_sharding_and_layout_is_the_same_set),
       cmocka_unit_test(one_byte_or_order_changes_the_digest),
       cmocka_unit_test(failed_write_leaves_nothing),
+      cmocka_unit_test(parts_cut_no_packed_shard),
   };
   return cmocka_run_group_tests(tests, fixture_start, fixture_stop);
 }

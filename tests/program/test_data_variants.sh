@@ -124,6 +124,28 @@ if strace -f -o "$WORK/trace" true 2> /dev/null; then
     [ "$readers" = 1 ] || fail "np $count: $readers processes read the shards' metadata"
   done
   pass "4 ranks: one reads the metadata, each row is read once"
+
+  # Chunks: each shard is read by one process, after that which read the metadata, and nothing of it twice.
+  mkdir "$WORK/packed"
+  cp "$WORK"/traced/test-* "$WORK/packed"
+  for number in 0 1 2; do
+    "$make_shards" "$WORK/traced/train-0000$number-of-00003.h5" "$WORK/packed/train-$number.h5" attributes chunk=10 shuffle deflate ||
+      fail "make_shards"
+  done
+  rm -f "$WORK"/trace.*
+  code=0
+  mpirun --oversubscribe --bind-to none -np 4 strace -ff -y -o "$WORK/trace" -e trace=openat,read,pread64 \
+    "$CONVOY" data info "$WORK/packed" > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+  expect 0 "data info of chunks under strace"
+  for number in 0 1 2; do
+    file=$WORK/packed/train-$number.h5
+    readers=$(grep -lE "(read|pread64)\(.*$file" "$WORK"/trace.* | wc -l)
+    [ "$readers" = 2 ] || fail "np 4: $readers processes read $file"
+    bytes=$(cat "$WORK"/trace.* | awk -v file="$file" 'index($0, file) && /^p?read/ && $NF > 0 { sum += $NF } END { print sum + 0 }')
+    size=$(stat -c %s "$file")
+    if [ "$bytes" -lt $((size * 9 / 10)) ] || [ "$bytes" -gt $((size + 40000)) ]; then fail "np 4: $bytes bytes read of $size"; fi
+  done
+  pass "4 ranks: a chunked shard is read by one of them, each chunk once"
 else
   echo "not checked: strace cannot run here, so who reads what was not seen"
 fi
