@@ -24,6 +24,10 @@ struct train {
   struct trainer trainer;
 };
 
+/* train_plan.c: from the options and the open data set to the plan, the sampler, the schedule and the record.
+ * STATUS_INPUT for options that do not fit the data. The same on all ranks but for the rank's own part. */
+enum status train_plan(struct train *train);
+
 /* banner.c: says on stdout what will run where. Collective. */
 enum status banner_print(const struct train *train);
 

@@ -159,8 +159,8 @@ void world_comm_free(struct world *world) {
 }
 
 void world_close(struct world *world) {
-  /* Nobody leaves while another rank still waits for its message: Slurm's PMIx may let MPI_Finalize through when
-   * only the ranks of the own host have come. */
+  /* Nobody leaves while another rank still waits for its message: Slurm's PMIx may let MPI_Finalize through
+   * when only the ranks of the own host have come. */
   if (world->comm && world->comm->all != MPI_COMM_NULL) MPI_Barrier(world->comm->all);
   world_comm_free(world);
   free(world->pulse);
