@@ -10,14 +10,23 @@ options=(train --data "$data" --backend cpu --threads 1 --batch 32)
 set_of "$WORK/long" 6400 64
 
 # ---- in a file ----
-begin=$(date +%s%N)
+first_line() { # how many milliseconds after the start it comes, in $spent
+  local begin line
+  rm -rf "$WORK/pipe-run"
+  begin=$(date +%s%N)
+  "$CONVOY" "${options[@]}" --out "$WORK/pipe-run" --epochs 3 > "$WORK/pipe" 2> "$WORK/err.txt" &
+  { IFS= read -r line; spent=$((($(date +%s%N) - begin) / 1000000)); cat > "$WORK/rest.txt"; } < "$WORK/pipe"
+  wait $! || fail "a run into a pipe" "$WORK/err.txt"
+  [ -n "$line" ] || fail "an empty first line" "$WORK/rest.txt"
+}
 mkfifo "$WORK/pipe"
-"$CONVOY" "${options[@]}" --out "$WORK/pipe-run" --epochs 3 > "$WORK/pipe" 2> "$WORK/err.txt" &
-{ IFS= read -r line; spent=$((($(date +%s%N) - begin) / 1000000)); cat > "$WORK/rest.txt"; } < "$WORK/pipe"
-wait $! || fail "a run into a pipe" "$WORK/err.txt"
 limit=2000
 [ -z "${CONVOY_SANITIZED:-}" ] || limit=10000
-{ [ -n "$line" ] && [ "$spent" -lt $limit ]; } || fail "the first line '$line' came after $spent ms"
+for _ in 1 2 3; do # a busy machine may need a second try
+  first_line
+  [ "$spent" -ge $limit ] || break
+done
+[ "$spent" -lt $limit ] || fail "the first line came after $spent ms"
 pass "into a pipe: the first line after $spent ms"
 
 for count in 1 3; do
@@ -34,26 +43,17 @@ sed -nE "s#^epoch 2/2: .*images/s; step ($number)/($number)/($number) ms, slowes
 awk '{ ok = $1 > 0 && $1 <= $2 && $2 <= $3 && $4 >= 0 && $4 <= 2 } END { exit !(NR == 1 && ok) }' "$WORK/times.txt" || fail "the ranks' step times" "$WORK/lines-3.txt"
 pass "into a file: plain lines; epoch lines compare the ranks"
 
-# Rank 1 computes a fifth of the time: it is named (all ranks get the same work).
-cat > "$WORK/slow.sh" << 'SCRIPT'
-#!/usr/bin/env bash
-[ "$OMPI_COMM_WORLD_RANK" != 1 ] || (
-  while kill -0 $$ 2> /dev/null; do kill -STOP $$; sleep 0.02; kill -CONT $$; sleep 0.005; done
-) &
-exec "$@"
-SCRIPT
-chmod +x "$WORK/slow.sh"
-set_of "$WORK/few" 160 32
-code=0
-mpirun --oversubscribe --bind-to none -np 2 "$WORK/slow.sh" "$CONVOY" "${options[@]}" --data "$WORK/few" --out "$WORK/slow" --model resnet20 --epochs 1 > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+# Of a batch of one image rank 0 gets it and rank 1 nothing: rank 0 is the slow one, and rank 1 waits for it.
+set_of "$WORK/few" 40 16
+ranks 2 "${options[@]}" --data "$WORK/few" --out "$WORK/slow" --model resnet20 --batch 1 --epochs 1
 expect 0 "a run with a slow rank"
-grep -Eq "^epoch 1/1: .* ms, slowest rank 1 on " "$WORK/out.txt" || fail "the slow rank is not named" "$WORK/out.txt"
+grep -Eq "^epoch 1/1: .* ms, slowest rank 0 on " "$WORK/out.txt" || fail "the slow rank is not named" "$WORK/out.txt"
 python3 - "$WORK/slow/run.json" << 'PYTHON' || fail "run.json" "$WORK/slow/run.json"
 import json, sys
 result = json.load(open(sys.argv[1]))["result"]
 least, median, most = result["step_spread"]
-assert 0 < 1.1 * least < most and least <= median <= most, result
-assert 0 < result["session_wait"] < result["session_steps"], result
+assert 0 < 2 * least < most and least <= median <= most, result
+assert 0 < result["session_wait"] < 0.9 * result["session_steps"], result
 assert result["session_evaluation"] > 0 and result["session_saves"] > 0, result
 PYTHON
 pass "a slow rank is named"
@@ -71,10 +71,12 @@ pass "--quiet, --verbose"
 
 # ---- on a terminal ----
 command -v tmux > /dev/null || { echo "skipped: no tmux"; exit 0; }
-tmux() { command tmux -S "$WORK/tmux" -f /dev/null "$@"; }
+tmux() { command tmux -S "$WORK/tmux-$terminals" -f /dev/null "$@"; } # a server a terminal: one may take its time to end
+terminals=0
 trap 'tmux kill-server 2> /dev/null; rm -rf "$WORK"' EXIT
 shell() { # COLUMNS: a terminal with a shell, whose raw output goes to $WORK/raw
   tmux kill-server 2> /dev/null
+  terminals=$((terminals + 1))
   rm -f "$WORK/raw"
   tmux new-session -d -x "$1" -y 24 "env PS1='READY ' NO_COLOR=1 bash --norc --noprofile -i"
   tmux pipe-pane "cat > '$WORK/raw'"
@@ -83,7 +85,7 @@ shell() { # COLUMNS: a terminal with a shell, whose raw output goes to $WORK/raw
 type_line() { tmux send-keys -l "$1" && tmux send-keys Enter; }
 screen() { tmux capture-pane -p > "$WORK/screen.txt"; }
 wait_for() { # PATTERN: until the screen has a line like it
-  for _ in $(seq 300); do
+  for _ in $(seq 600); do
     screen
     grep -Eq -- "$1" "$WORK/screen.txt" && return 0
     sleep 0.1
