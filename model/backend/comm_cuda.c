@@ -5,15 +5,10 @@
 #include <time.h>
 
 #include "model/backend/cuda_backend.h"
+#include "model/base/clock.h"
 #include "model/ops/kernels.h"
 
 enum { CLOSE_SECONDS = 10, CALL_SECONDS = 60 };
-
-static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 static enum status raise_nccl(const char *function, const char *what, ncclComm_t comm, ncclResult_t result) {
   const char *detail = ncclGetLastError(comm);
@@ -29,11 +24,11 @@ static enum status raise_nccl(const char *function, const char *what, ncclComm_t
  */
 static ncclResult_t await_ready(ncclComm_t comm, ncclResult_t result, double seconds) {
   const struct timespec pause = {.tv_nsec = 50000};
-  double end = now() + seconds;
+  double end = clock_seconds() + seconds;
   while (result == ncclInProgress) {
     ncclResult_t asked = ncclCommGetAsyncError(comm, &result);
     if (asked != ncclSuccess) return asked;
-    if (result != ncclInProgress || now() > end) break;
+    if (result != ncclInProgress || clock_seconds() > end) break;
     nanosleep(&pause, NULL);
   }
   return result;
@@ -99,13 +94,13 @@ static enum status warm_up(struct cuda_backend *cuda, int timeout_seconds, bool 
       TRY(cuda_exchange_add(&cuda->base, scratch, (float *)scratch + (1 << 23), 1 << 23,
                             world->rank ^ distance));
   TRY_CUDA(cudaEventRecord(cuda->synced, cuda->context.stream));
-  double end = now() + timeout_seconds;
+  double end = clock_seconds() + timeout_seconds;
   for (;;) {
     cudaError_t error = cudaEventQuery(cuda->synced);
     if (error == cudaSuccess) break;
     if (error != cudaErrorNotReady) return cuda_raise(__func__, "the first collective", error);
     TRY(cuda_comm_check(cuda));
-    if (now() > end)
+    if (clock_seconds() > end)
       return RAISE(STATUS_COMM, "NCCL: the first collective has not finished after %d s", timeout_seconds);
   }
   cuda_scratch_release(&cuda->context);
