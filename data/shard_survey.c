@@ -144,16 +144,16 @@ enum status shard_survey(const char *const *path, int count, struct shard_metada
   enum status status = STATUS_OK;
   char why[64];
   memset(metadata, 0, (size_t)count * sizeof *metadata);
-  for (int at = 0, done; at < count && status == STATUS_OK;) {
-    struct survey rest = {path + at, count - at}, one = {path + at, 1};
+  for (int at = 0, done; at < count && status == STATUS_OK; at++) {
+    struct survey rest = {path + at, count - at};
     status = survey_all(&rest, metadata + at, &done, why);
     at += done;
     if (status != STATUS_OK || at == count) break;
+    struct survey one = {path + at, 1};
     shard_metadata_free(&metadata[at], 1);
-    one.path = path + at;
-    status = survey_all(&one, &metadata[at], &done, why);
+    if (done > 0) /* was it this shard's fault? */
+      status = survey_all(&one, &metadata[at], &done, why);
     if (status == STATUS_OK && done == 0) status = name_fault(path[at], why, &metadata[at]);
-    at++;
   }
   if (status != STATUS_OK) shard_metadata_free(metadata, count);
   return status;

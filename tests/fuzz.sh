@@ -37,7 +37,8 @@ done
 # ours REPORT: whether the innermost frame that is Convoy's or HDF5's is Convoy's.
 ours() {
   awk -v here="$PWD/" '
-    /^ *#[0-9]+ / && !found && (/libhdf5/ || index($0, here)) { found = /libhdf5/ ? "hdf5" : "convoy" }
+    /^ *#[0-9]+ / && !found && (/libhdf5/ || index($0, here "data/") || index($0, here "model/") || index($0, here "tests/fuzz/")) {
+      found = /libhdf5/ ? "hdf5" : "convoy" }
     /runtime error:/ { found = "convoy" } # HDF5 is not instrumented
     END { exit found == "hdf5" }' "$1"
 }
@@ -52,8 +53,8 @@ for name in "${targets[@]}"; do
   [ -n "$(ls "$seeds/$name")" ] || die 1 "the tests made no seeds for $name"
   options=allocator_may_return_null=1
   if [ "$name" = shard ]; then # the sanitizer tells of a child's crash; libFuzzer sees this process only
-    # a child gets 2 s of processor time, which on a loaded machine takes longer than 5 s
-    own=(-timeout=30 -handle_segv=0 -handle_bus=0 -handle_abrt=0 -handle_ill=0 -handle_fpe=0 -malloc_limit_mb=0)
+    # a child gets 2 s of processor time (test_data_guard.c), which take longer than 5 s on a loaded machine
+    own=(-timeout=60 -report_slow_units=60 -handle_segv=0 -handle_bus=0 -handle_abrt=0 -handle_ill=0 -handle_fpe=0 -malloc_limit_mb=0)
     options+=":handle_abort=1:max_allocation_size_mb=1024:log_path=$PWD/$reports/report"
   fi
   # A process of its own for every few thousand inputs, so that a fault does not end the search.

@@ -1,6 +1,7 @@
-/* Memory that the ranks of a host share; see world.h. It is a file without a name in /dev/shm, as behind a
- * window of MPI's, but one that can be written to: a page that is filled by a write is neither cleared nor
- * faulted in first, which takes half of the time of a page that is touched. */
+/* Memory that the ranks of a host share; see world.h. It lies in files without names in /dev/shm, as behind a
+ * window of MPI's, but files that can be written to: a page that is filled by a write is neither cleared nor
+ * faulted in first, which takes half of the time of a page that is touched. Several files, since a write
+ * locks its whole file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,50 +14,86 @@
 #include "model/base/clock.h"
 #include "model/base/world_parts.h"
 
+enum { MOST_FILES = 64, LEAST_BYTES = 1 << 23 };
+
 struct world_shared {
   char *memory; /* NULL: not mapped */
   size_t bytes;
-  int file; /* behind the memory of several ranks; -1: this rank's own */
+  size_t segment;       /* bytes of a file, but the last one */
+  int files;            /* behind the memory of several ranks; 0: this rank's own */
+  int file[MOST_FILES]; /* -1: not open */
 };
 
 /* Makes what the ranks of this host wrote visible to all of them. */
 static enum status settle(const struct world *world, const struct world_shared *shared) {
-  if (shared->file < 0) return STATUS_OK;
+  if (shared->files == 0) return STATUS_OK;
   return world_check(WORLD_WAIT(world, MPI_Barrier(world->comm->node)), "syncing shared memory");
 }
 
-/* The first rank of the host makes the file. */
-static bool make_file(struct world_shared *shared, const char *path) {
-  struct statvfs room;
-  shared->file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  return shared->file >= 0 && fstatvfs(shared->file, &room) == 0 &&
-         (double)room.f_bavail * (double)room.f_frsize >= (double)shared->bytes &&
-         ftruncate(shared->file, (off_t)shared->bytes) == 0;
+static size_t bytes_of(const struct world_shared *shared, int number) {
+  size_t begin = (size_t)number * shared->segment, left = shared->bytes - begin;
+  return left < shared->segment ? left : shared->segment;
 }
 
-static bool map_file(struct world_shared *shared) {
-  if (shared->file < 0) return false;
-  void *memory = mmap(NULL, shared->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shared->file, 0);
+static void divide(struct world_shared *shared) {
+  size_t page = 4096, segment = (shared->bytes + MOST_FILES - 1) / MOST_FILES;
+  if (segment < LEAST_BYTES) segment = LEAST_BYTES;
+  page = sysconf(_SC_PAGESIZE) > 0 ? (size_t)sysconf(_SC_PAGESIZE) : page;
+  shared->segment = (segment + page - 1) / page * page;
+  shared->files = (int)((shared->bytes + shared->segment - 1) / shared->segment);
+  for (int i = 0; i < shared->files; i++) shared->file[i] = -1;
+}
+
+/* The first rank of the host makes the files, the others open them. */
+static bool open_files(struct world_shared *shared, const char *path, bool make) {
+  struct statvfs room;
+  for (int i = 0; i < shared->files; i++) {
+    char name[128];
+    snprintf(name, sizeof name, "%s-%d", path, i);
+    shared->file[i] = open(name, (make ? O_CREAT | O_EXCL : 0) | O_RDWR | O_CLOEXEC, 0600);
+    if (shared->file[i] < 0) return false;
+    if (make && ftruncate(shared->file[i], (off_t)bytes_of(shared, i)) != 0) return false;
+  }
+  return !make || (fstatvfs(shared->file[0], &room) == 0 &&
+                   (double)room.f_bavail * (double)room.f_frsize >= (double)shared->bytes);
+}
+
+static void remove_names(const struct world_shared *shared, const char *path) {
+  for (int i = 0; i < shared->files; i++) {
+    char name[128];
+    snprintf(name, sizeof name, "%s-%d", path, i);
+    (void)unlink(name);
+  }
+}
+
+/* One file behind the other in one range of addresses. */
+static bool map_files(struct world_shared *shared) {
+  void *memory = mmap(NULL, shared->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return false;
-  (void)madvise(memory, shared->bytes, MADV_HUGEPAGE); /* a wish */
   shared->memory = memory;
+  for (int i = 0; i < shared->files; i++)
+    if (mmap(shared->memory + (size_t)i * shared->segment, bytes_of(shared, i), PROT_READ | PROT_WRITE,
+             MAP_SHARED | MAP_FIXED, shared->file[i], 0) == MAP_FAILED)
+      return false;
+  (void)madvise(memory, shared->bytes, MADV_HUGEPAGE); /* a wish */
   return true;
 }
 
 static enum status map_shared(const struct world *world, struct world_shared *shared) {
   char path[96];
   int good = 1, all = 0;
+  divide(shared);
   snprintf(path, sizeof path, "/dev/shm/convoy-%d-%.0f", (int)getpid(), clock_seconds() * 1e9);
-  if (world->local_rank == 0) good = make_file(shared, path);
+  if (world->local_rank == 0) good = open_files(shared, path, true);
   MPI_Comm node = world->comm->node;
   enum status status = world_check(WORLD_WAIT(world, MPI_Bcast(path, sizeof path, MPI_CHAR, 0, node)),
                                    "mapping shared memory");
-  if (status == STATUS_OK && world->local_rank != 0) shared->file = open(path, O_RDWR | O_CLOEXEC);
-  good = good && map_file(shared);
+  if (status == STATUS_OK && world->local_rank != 0) good = open_files(shared, path, false);
+  good = good && status == STATUS_OK && map_files(shared);
   if (status == STATUS_OK)
     status = world_check(WORLD_WAIT(world, MPI_Allreduce(&good, &all, 1, MPI_INT, MPI_MIN, node)),
                          "mapping shared memory");
-  if (world->local_rank == 0) (void)unlink(path); /* all have it open */
+  if (world->local_rank == 0) remove_names(shared, path); /* all have them open */
   if (status != STATUS_OK || all) return status;
   return RAISE(STATUS_INPUT, "no %.0f MiB of shared memory on host %s; enlarge /dev/shm there",
                (double)shared->bytes / 1048576.0, world->host);
@@ -77,7 +114,7 @@ enum status world_shared_create(const struct world *world, size_t bytes, struct 
                                 void **memory) {
   struct world_shared *made = calloc(1, sizeof *made);
   if (!made) return RAISE(STATUS_INPUT, "no memory for a shared window");
-  *made = (struct world_shared){.file = -1, .bytes = bytes ? bytes : 1};
+  *made = (struct world_shared){.bytes = bytes ? bytes : 1};
   enum status status = world->local_size == 1 ? map_own(world, made) : map_shared(world, made);
   if (status != STATUS_OK) {
     world_shared_destroy(made);
@@ -100,12 +137,14 @@ enum status world_shared_exchange(const struct world *world, struct world_shared
 enum status world_shared_write(struct world_shared *shared, size_t offset, const void *data, size_t bytes) {
   if (offset > shared->bytes || bytes > shared->bytes - offset)
     return RAISE(STATUS_INTERNAL, "%zu bytes at %zu of %zu shared ones", bytes, offset, shared->bytes);
-  if (shared->file < 0) {
+  if (shared->files == 0) {
     memcpy(shared->memory + offset, data, bytes);
     return STATUS_OK;
   }
   for (size_t done = 0; done < bytes;) {
-    ssize_t put = pwrite(shared->file, (const char *)data + done, bytes - done, (off_t)(offset + done));
+    size_t number = (offset + done) / shared->segment, at = (offset + done) % shared->segment;
+    size_t left = shared->segment - at < bytes - done ? shared->segment - at : bytes - done;
+    ssize_t put = pwrite(shared->file[number], (const char *)data + done, left, (off_t)at);
     if (put < 0 && errno == EINTR) continue;
     if (put <= 0)
       return RAISE(STATUS_INPUT, "no more shared memory: %s; enlarge /dev/shm",
@@ -116,12 +155,13 @@ enum status world_shared_write(struct world_shared *shared, size_t offset, const
 }
 
 bool world_shared_direct(const struct world_shared *shared) {
-  return shared->file < 0;
+  return shared->files == 0;
 }
 
 void world_shared_destroy(struct world_shared *shared) {
   if (!shared) return;
   if (shared->memory) munmap(shared->memory, shared->bytes);
-  if (shared->file >= 0) close(shared->file);
+  for (int i = 0; i < shared->files; i++)
+    if (shared->file[i] >= 0) close(shared->file[i]);
   free(shared);
 }
