@@ -129,8 +129,9 @@ static void draw(struct progress *progress, const struct progress_values *values
   log_lock();
   int blank = progress->drawn > used ? progress->drawn - used : 0;
   if (used + blank > columns) blank = columns > used ? columns - used : 0;
+  const char *wipe = progress->drawn > columns ? "\033[J" : "";
   fflush(stdout);
-  int length = snprintf(line, sizeof line, "\r%s%*s\r", text, blank, "");
+  int length = snprintf(line, sizeof line, "\r%s%s%*s\r", wipe, text, blank, "");
   write_all(line, (size_t)length);
   progress->drawn = used;
   log_unlock();

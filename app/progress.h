@@ -2,9 +2,10 @@
  * or pipe.
  *
  * The live line is redrawn in place, fits the terminal's width and is cleared before any other line of log.h
- * (through log_on_line). Elsewhere a plain line comes with the first update and then about every ten seconds,
- * without `\r` or escape codes. The ranks of mpirun stand on a pseudo-terminal even when mpirun's own output
- * is a file: there the launcher's output decides. */
+ * (through log_on_line). The cursor waits where it begins. A terminal that became narrower has wrapped it:
+ * only then is an escape code written, which erases from there on. Elsewhere a plain line comes with the
+ * first update and then about every ten seconds, without `\r` or escape codes. The ranks of mpirun stand on a
+ * pseudo-terminal even when mpirun's own output is a file: there the launcher's output decides. */
 #ifndef CONVOY_APP_PROGRESS_H
 #define CONVOY_APP_PROGRESS_H
 

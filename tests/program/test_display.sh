@@ -44,8 +44,8 @@ awk '{ ok = $1 > 0 && $1 <= $2 && $2 <= $3 && $4 >= 0 && $4 <= 2 } END { exit !(
 pass "into a file: plain lines; epoch lines compare the ranks"
 
 # Of a batch of one image rank 0 gets it and rank 1 nothing: rank 0 is the slow one, and rank 1 waits for it.
-set_of "$WORK/few" 40 16
-ranks 2 "${options[@]}" --data "$WORK/few" --out "$WORK/slow" --model resnet20 --batch 1 --epochs 1
+"$CONVOY" data synth "$WORK/few" --train 10 --test 4 --size 96 > "$WORK/synth.txt" 2>&1 || fail "data synth" "$WORK/synth.txt"
+ranks 2 "${options[@]}" --data "$WORK/few" --out "$WORK/slow" --model resnet20 --batch 1 --epochs 1 --optimizer sgd
 expect 0 "a run with a slow rank"
 grep -Eq "^epoch 1/1: .* ms, slowest rank 0 on " "$WORK/out.txt" || fail "the slow rank is not named" "$WORK/out.txt"
 python3 - "$WORK/slow/run.json" << 'PYTHON' || fail "run.json" "$WORK/slow/run.json"
@@ -145,6 +145,21 @@ tmux send-keys C-c
 wait_for '^code 75'
 gone "Ctrl-C at 40 columns"
 pass "40 columns: the live line fits"
+
+start 80 ""
+wait_for "${live}  loss .* left"
+tmux resize-window -x 40 -y 24
+for _ in $(seq 100); do
+  screen
+  [ "$(grep -E "$live" "$WORK/screen.txt" | wc -L)" -gt 39 ] || grep -q ' left' "$WORK/screen.txt" || break
+  sleep 0.1
+done
+grep -Eq "$live" "$WORK/screen.txt" || wait_for "$live"
+[ "$(grep -c ' left' "$WORK/screen.txt")" = 0 ] || fail "a piece of the wide line stays" "$WORK/screen.txt"
+tmux send-keys C-c
+wait_for '^code 75'
+gone "narrowed"
+pass "narrowed from 80 to 40 columns: nothing of the wide line stays"
 
 # An error while the live line stands: a rank dies; mpirun hands the terminal's width on.
 start 80 "mpirun --oversubscribe --bind-to none -np 2"
