@@ -14,6 +14,7 @@
 #include "model/backend/backend.h"
 #include "model/base/random.h"
 #include "model/base/world.h"
+#include "model/net/adapt.h"
 #include "model/net/graph.h"
 #include "model/net/net.h"
 #include "model/zoo/zoo.h"
@@ -28,7 +29,9 @@ struct golden {
 };
 
 struct golden_case {
-  const char *model;
+  const char *file, *model;
+  int lora; /* the adapters' rank; 0: none */
+  float lora_alpha;
   int64_t batch;
   struct net_options options;
   float learning_rate;
@@ -39,7 +42,8 @@ struct golden_case {
 };
 
 static const struct golden_case cases[] = {
-    {.model = "simplecnn",
+    {.file = "simplecnn",
+     .model = "simplecnn",
      .batch = 128,
      .options = {.optimizer = OPTIMIZER_ADAM, .beta1 = 0.9F, .beta2 = 0.999F, .epsilon = 1e-8F},
      .learning_rate = 1e-3F,
@@ -47,7 +51,8 @@ static const struct golden_case cases[] = {
      .mean = {0.5F, 0.5F, 0.5F},
      .std = {0.5F, 0.5F, 0.5F},
      .tight_steps = STEPS},
-    {.model = "resnet18",
+    {.file = "resnet18",
+     .model = "resnet18",
      .batch = 32,
      .options = {.optimizer = OPTIMIZER_SGD, .momentum = 0.9F, .nesterov = true, .weight_decay = 0.1F},
      .learning_rate = 0.002F,
@@ -56,6 +61,17 @@ static const struct golden_case cases[] = {
      .std = {0.2470F, 0.2435F, 0.2616F},
      .tight_steps = 5,
      .later_tolerance = 1e-2},
+    {.file = "resnet20_lora",
+     .model = "resnet20",
+     .lora = 4,
+     .lora_alpha = 2,
+     .batch = 32,
+     .options = {.optimizer = OPTIMIZER_SGD, .momentum = 0.9F, .nesterov = true, .weight_decay = 0.1F},
+     .learning_rate = 0.002F,
+     .gain = 2,
+     .mean = {0.5F, 0.5F, 0.5F},
+     .std = {0.25F, 0.25F, 0.25F},
+     .tight_steps = STEPS},
 };
 
 static struct world world;
@@ -128,10 +144,10 @@ static void fill_item(const struct net *net, struct net_item item, double gain, 
 
 /* ---- the run ---- */
 
-static void read_golden(const char *model, struct golden *golden) {
+static void read_golden(const char *name, struct golden *golden) {
   char path[1024], line[256];
   const char *folder = getenv("CONVOY_GOLDEN"); /* for a build that was moved to another machine */
-  snprintf(path, sizeof path, "%s/%s.txt", folder ? folder : GOLDEN_FOLDER, model);
+  snprintf(path, sizeof path, "%s/%s.txt", folder ? folder : GOLDEN_FOLDER, name);
   FILE *file = fopen(path, "r");
   assert_non_null(file);
   int steps = 0, evals = 0;
@@ -169,6 +185,7 @@ static void run_open(const struct golden_case *c, struct run *run) {
   int64_t count = STEPS * c->batch;
   must(table->open(&world, &options, &run->backend));
   must(zoo_build(c->model, SIDE, SIDE, CHANNELS, CLASSES, &run->graph));
+  if (c->lora) must(graph_adapt(run->graph, c->lora, c->lora_alpha));
   must(graph_fuse(run->graph));
   net_options.train_batch[0] = c->batch;
   net_options.eval_batch[0] = EVAL_COUNT;
@@ -244,8 +261,8 @@ static void check_case(const struct golden_case *c) {
   struct run run = {0};
   struct net_metrics metrics;
   int bad = 0, step = 0;
-  printf("%s on %s\n", c->model, table->name);
-  read_golden(c->model, &golden);
+  printf("%s on %s\n", c->file, table->name);
+  read_golden(c->file, &golden);
   run_open(c, &run);
   for (int e = 0; e < EVALS; e++) {
     plan_steps(&run, c, step, golden.eval_after[e] - step);
@@ -279,8 +296,14 @@ static void test_resnet18(void **state) {
   check_case(&cases[1]);
 }
 
+static void test_resnet20_lora(void **state) {
+  (void)state;
+  check_case(&cases[2]);
+}
+
 int main(int argc, char **argv) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_simplecnn), cmocka_unit_test(test_resnet18)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_simplecnn), cmocka_unit_test(test_resnet18),
+                                     cmocka_unit_test(test_resnet20_lora)};
   if (argc != 2) {
     fprintf(stderr, "usage: %s cpu|cuda\n", argv[0]);
     return 2;

@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Makes the golden losses in this folder with PyTorch on the CPU: make_golden.py [simplecnn] [resnet18]
+"""Makes the golden losses in this folder with PyTorch on the CPU: make_golden.py [simplecnn] [resnet18] [resnet20_lora]
 
 Nothing but losses is stored: initial weights, images and labels follow from a hash of a name and an index in integer
 arithmetic, which tests/test_golden_on_backend.c repeats. Layouts are Convoy's: filters K,R,S,C; images N,H,W,C; the
 inputs of a linear layer in the order H,W,C. Weight decay applies to filters and matrices only.
 
 Each file holds, for each step, the mean loss before the update; and the mean loss and the count of correct predictions
-of the first 128 images in evaluation mode after some of the steps. All in single precision; simplecnn's file also in
+of the first 128 images in evaluation mode after some of the steps. All in single precision; all but resnet18 also in
 double, which shows how far rounding alone carries a run away (PyTorch's convolution in double is too slow for
 resnet18). resnet18's rate is small on purpose: one rounding, 6e-8 of the initial filters, grows to 1e-5 of the loss
 after five steps and 8e-4 after twenty; at higher rates faster.
+
+resnet20_lora trains low-rank adapters (Hu et al., 2021) and the last layer; all else is frozen, batchnorms in evaluation
+mode. Its adapters' B begins as A does, and not as zero, so that all gradients count from the first step on.
 """
 import os
 import sys
@@ -25,6 +28,7 @@ EVAL_COUNT = 128
 SETUP = {
     "simplecnn": dict(batch=128, gain=1.0, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)),
     "resnet18": dict(batch=32, gain=6.0, mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616)),
+    "resnet20_lora": dict(batch=32, gain=2.0, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25)),
 }
 
 
@@ -83,26 +87,67 @@ class BasicBlock(nn.Module):
         return F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))) + skip)
 
 
-class ResNet18(nn.Module):
-    """torchvision's resnet18, by its names, with the CIFAR stem: 3x3, stride 1, no max-pool."""
+class ResNet(nn.Module):
+    """torchvision's, by its names, with the CIFAR stem: 3x3, stride 1, no max-pool."""
 
-    def __init__(self):
+    def __init__(self, widths, depth):
         super().__init__()
-        self.conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
-        inputs = 64
-        for stage, filters in enumerate((64, 128, 256, 512)):
+        inputs = widths[0]
+        self.conv1 = nn.Conv2d(3, inputs, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(inputs)
+        self.stages = len(widths)
+        for stage, filters in enumerate(widths):
             blocks = []
-            for block in range(2):
+            for block in range(depth):
                 blocks.append(BasicBlock(inputs, filters, 2 if stage and not block else 1))
                 inputs = filters
             setattr(self, f"layer{stage + 1}", nn.Sequential(*blocks))
-        self.fc = nn.Linear(512, 10)
+        self.fc = nn.Linear(inputs, 10)
 
     def forward(self, x):
         x = F.relu(self.bn1(self.conv1(x)))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        for stage in range(self.stages):
+            x = getattr(self, f"layer{stage + 1}")(x)
         return self.fc(torch.flatten(F.adaptive_avg_pool2d(x, 1), 1))
+
+
+class Adapted(nn.Conv2d):
+    """A convolution with a low-rank adapter: W x + alpha / rank B (A x)."""
+
+    RANK, ALPHA = 4, 2.0
+
+    def __init__(self, of):
+        super().__init__(of.in_channels, of.out_channels, of.kernel_size, of.stride, of.padding, bias=False)
+        self.lora_A = nn.Conv2d(of.in_channels, self.RANK, of.kernel_size, of.stride, of.padding, bias=False)
+        self.lora_B = nn.Conv2d(self.RANK, of.out_channels, 1, bias=False)
+
+    def forward(self, x):
+        return super().forward(x) + self.ALPHA / self.RANK * self.lora_B(self.lora_A(x))
+
+
+def adapt(net):
+    """Adapters beside all convolutions; only they and the last layer are trained."""
+    for module in list(net.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, nn.Conv2d):
+                setattr(module, name, Adapted(child))
+    for name, parameter in net.named_parameters():
+        parameter.requires_grad = "lora_" in name or name.startswith("fc.")
+    return net
+
+
+def build(model):
+    if model == "simplecnn":
+        return SimpleCNN()
+    return ResNet((64, 128, 256, 512), 2) if model == "resnet18" else adapt(ResNet((16, 32, 64), 3))
+
+
+def training_mode(net, model):
+    """As train(); frozen batchnorms stay in evaluation mode."""
+    net.train()
+    for module in net.modules():
+        if model == "resnet20_lora" and isinstance(module, nn.BatchNorm2d):
+            module.eval()
 
 
 def initialise(net, model):
@@ -133,14 +178,15 @@ def initialise(net, model):
 def run(model, dtype):
     """[loss of each step], {step: (evaluation loss, correct)}."""
     setup = SETUP[model]
-    net = SimpleCNN() if model == "simplecnn" else ResNet18()
+    net = build(model)
     initialise(net, model)
     net = net.to(dtype)
+    training_mode(net, model)
     if model == "simplecnn":
         optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
     else:
-        decayed = [p for p in net.parameters() if p.dim() > 1]
-        others = [p for p in net.parameters() if p.dim() == 1]
+        decayed = [p for p in net.parameters() if p.requires_grad and p.dim() > 1]
+        others = [p for p in net.parameters() if p.requires_grad and p.dim() == 1]
         groups = [dict(params=decayed, weight_decay=0.1), dict(params=others, weight_decay=0.0)]
         optimizer = torch.optim.SGD(groups, lr=0.002, momentum=0.9, nesterov=True)
     batch = setup["batch"]
@@ -162,7 +208,7 @@ def run(model, dtype):
                 logits = net(x[:EVAL_COUNT])
                 correct = int((logits.argmax(1) == y[:EVAL_COUNT]).sum())
                 evaluations[step + 1] = (F.cross_entropy(logits, y[:EVAL_COUNT]).item(), correct)
-            net.train()
+            training_mode(net, model)
     return losses, evaluations
 
 
@@ -174,7 +220,7 @@ def main():
     here = os.path.dirname(os.path.abspath(__file__))
     for model in sys.argv[1:] or list(SETUP):
         single, evaluations = run(model, torch.float32)
-        double, exact = run(model, torch.float64) if model == "simplecnn" else (None, None)
+        double, exact = run(model, torch.float64) if model != "resnet18" else (None, None)
         with open(os.path.join(here, model + ".txt"), "w") as out:
             out.write(f"# {model}: made by make_golden.py with PyTorch {torch.__version__.split('+')[0]} on the CPU\n")
             out.write("# step N LOSS [LOSS_IN_DOUBLE] | eval AFTER_STEP LOSS CORRECT [LOSS_IN_DOUBLE CORRECT]\n")
