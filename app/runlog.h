@@ -60,13 +60,13 @@ enum status runlog_epoch(struct runlog *runlog, const struct runlog_epoch *row);
 enum status runlog_sync(struct runlog *runlog);
 
 /* What run.json holds: objects of typed values. All pointers are borrowed for the call only. */
-enum runlog_type { RUNLOG_TEXT, RUNLOG_INTEGER, RUNLOG_UNSIGNED, RUNLOG_REAL, RUNLOG_BOOL };
+enum runlog_type { RUNLOG_TEXT, RUNLOG_INTEGER, RUNLOG_REAL, RUNLOG_BOOL };
 struct runlog_value {
   const char *name;
   enum runlog_type type;
   int count;        /* 0: one value; else a list of so many, from texts, integers or reals */
   const char *text; /* NULL: null */
-  int64_t integer;  /* also RUNLOG_BOOL and, as its bits, RUNLOG_UNSIGNED */
+  int64_t integer;  /* also RUNLOG_BOOL */
   double real;      /* non-finite: null */
   const char *const *texts;
   const int64_t *integers;
@@ -79,7 +79,6 @@ struct runlog_section {
 };
 struct runlog_value runlog_text(const char *name, const char *text);
 struct runlog_value runlog_integer(const char *name, int64_t integer);
-struct runlog_value runlog_unsigned(const char *name, uint64_t integer);
 struct runlog_value runlog_real(const char *name, double real);
 struct runlog_value runlog_bool(const char *name, bool value);
 struct runlog_value runlog_texts(const char *name, const char *const *texts, int count);

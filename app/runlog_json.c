@@ -21,9 +21,6 @@ struct runlog_value runlog_text(const char *name, const char *text) {
 struct runlog_value runlog_integer(const char *name, int64_t integer) {
   return (struct runlog_value){.name = name, .type = RUNLOG_INTEGER, .integer = integer};
 }
-struct runlog_value runlog_unsigned(const char *name, uint64_t integer) {
-  return (struct runlog_value){.name = name, .type = RUNLOG_UNSIGNED, .integer = (int64_t)integer};
-}
 struct runlog_value runlog_real(const char *name, double real) {
   return (struct runlog_value){.name = name, .type = RUNLOG_REAL, .real = real};
 }
@@ -89,9 +86,6 @@ static cJSON *one_node(enum runlog_type type, const char *text, int64_t integer,
     return cJSON_CreateBool(integer != 0);
   case RUNLOG_INTEGER:
     snprintf(number, sizeof number, "%" PRId64, integer);
-    break;
-  case RUNLOG_UNSIGNED:
-    snprintf(number, sizeof number, "%" PRIu64, (uint64_t)integer);
     break;
   }
   return cJSON_CreateRaw(number);

@@ -7,13 +7,13 @@
 
 #include "model/base/clock.h"
 
-static volatile sig_atomic_t received; /* the first signal's number; 0: none */
+static volatile sig_atomic_t received; /* whether one of the signals came */
 static double received_at;             /* of clock_seconds */
 
 static void handle(int number) {
   if (!received) {
     received_at = clock_seconds();
-    received = number;
+    received = 1;
     return;
   }
   if (clock_seconds() - received_at < 0.5) return;
@@ -45,19 +45,4 @@ void signals_ignore(void) {
 
 bool signals_stop_wanted(void) {
   return received != 0;
-}
-
-const char *signals_name(void) {
-  switch (received) {
-  case SIGUSR1:
-    return "SIGUSR1";
-  case SIGUSR2:
-    return "SIGUSR2";
-  case SIGTERM:
-    return "SIGTERM";
-  case SIGINT:
-    return "SIGINT";
-  default:
-    return "";
-  }
 }

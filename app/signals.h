@@ -19,7 +19,4 @@ void signals_ignore(void);
 
 bool signals_stop_wanted(void);
 
-/* "SIGUSR1"; "" if none came. */
-const char *signals_name(void);
-
 #endif

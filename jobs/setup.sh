@@ -19,7 +19,7 @@ packages_of() {
       libcjson-dev librandom123-dev libxxhash-dev libarchive-dev libjpeg62-turbo-dev libpng-dev ;;
     test)
       echo -n libcmocka-dev libstb-dev python3 python3-h5py python3-numpy python3-yaml python3-jsonschema python3-venv xz-utils strace \
-        procps tmux gnuplot-nox
+        procps tmux gnuplot-nox locales
       # they run as users of their own: not where only root may enter / (some chroots); their suite is skipped there
       [ $((8#$(stat -c %a /) & 1)) = 0 ] || echo -n ' slurmctld slurmd slurm-client munge'
       echo

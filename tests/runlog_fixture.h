@@ -88,10 +88,17 @@ static inline void write_rows(struct runlog *run, int64_t from, int64_t to) {
   }
 }
 
-/* A locale with a decimal comma; its name comes from the environment where the usual one is not installed. */
-static inline void use_decimal_comma(void) {
-  const char *name = getenv("CONVOY_TEST_LOCALE");
-  if (!setlocale(LC_ALL, name ? name : "de_DE.UTF-8")) skip();
+/* A locale with a decimal comma; where it is not installed it is made in the fixture's folder. */
+static inline void use_decimal_comma(const struct fixture *f) {
+  static const char name[] = "de_DE.UTF-8";
+  char command[256];
+  if (!setlocale(LC_ALL, name)) {
+    snprintf(command, sizeof command, "localedef -i de_DE -f UTF-8 %s/%s > /dev/null 2>&1", f->base, name);
+    if (system(command) != 0) skip();
+    setenv("LOCPATH", f->base, 1);
+    assert_non_null(setlocale(LC_ALL, name));
+    unsetenv("LOCPATH");
+  }
   assert_string_equal(localeconv()->decimal_point, ",");
 }
 

@@ -123,7 +123,7 @@ static void test_full_disk(void **state) {
 }
 
 static void test_rows_with_a_comma_locale(void **state) {
-  use_decimal_comma();
+  use_decimal_comma(*state);
   test_rows(state);
   setlocale(LC_ALL, "C");
 }
