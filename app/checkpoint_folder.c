@@ -200,6 +200,11 @@ enum status checkpoint_find(const char *path, struct checkpoint **checkpoint) {
   char inner[CHECKPOINT_PATH];
   if (stat(path, &info) != 0)
     return RAISE(STATUS_INPUT, "cannot find checkpoint %s: %s", path, strerror(errno));
+  const char *end = strrchr(path, '.');
+  if (!S_ISDIR(info.st_mode) && end && strcmp(end, ".safetensors") == 0)
+    return RAISE(STATUS_INPUT,
+                 "%s is no checkpoint; 'convoy import-weights %s --out DIR' makes one of it, for --init too",
+                 path, path);
   if (!S_ISDIR(info.st_mode)) return checkpoint_open(path, checkpoint);
   snprintf(inner, sizeof inner, "%s/checkpoints", path);
   const char *directory = stat(inner, &info) == 0 && S_ISDIR(info.st_mode) ? inner : path;

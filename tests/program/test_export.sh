@@ -112,6 +112,8 @@ for model in simplecnn resnet20; do
   diff "$WORK/out.txt" "$WORK/$model.json" > "$WORK/diff.txt" || fail "$model predicts differently" "$WORK/diff.txt"
 done
 pass "exported weights come back bit by bit"
+refused "weights in place of a checkpoint" "convoy import-weights $WORK/simplecnn.safetensors --out DIR" \
+  eval --data "$data" --checkpoint "$WORK/simplecnn.safetensors" --backend cpu
 mkdir "$WORK/damaged"
 check damage "$WORK/simplecnn.safetensors" "$WORK/damaged"
 for file in "$WORK/damaged"/*; do
