@@ -117,6 +117,71 @@ __global__ void __launch_bounds__(CHANNEL_THREADS, 1)
   apply_rows<T, V, A>(args, line, norm_walk(grid, at, false));
 }
 
+/* Shifted sums of a tile's channels, as channel_sum_all gives them, from the moments of parts of the images.
+ */
+static __device__ __forceinline__ double2 norm_sum_parts(const norm_args &args, int tile, int64_t channels,
+                                                         double2 (&group)[CHANNEL_THREADS], float *shift) {
+  enum { LOADS = 8 }; /* in flight */
+  const int groups = CHANNEL_THREADS / tile, v = (int)threadIdx.x % tile, mine = (int)threadIdx.x / tile;
+  const int64_t channel = (int64_t)blockIdx.y * tile + v;
+  const float2 *part = (const float2 *)args.part + channel;
+  const int most = (int)((args.images + args.parts - 1) / args.parts),
+            large = (int)(args.images - (int64_t)(most - 1) * args.parts);
+  const double image = (double)(args.rows / args.images);
+  double2 sum = make_double2(0, 0), whole = sum;
+  *shift = channel < channels ? part[0].x : 0.0f;
+  for (int p = mine; channel < channels && p < args.parts; p += LOADS * groups) {
+    float2 m[LOADS];
+#pragma unroll
+    for (int u = 0; u < LOADS; u++)
+      m[u] = part[(int64_t)(p + u * groups < args.parts ? p + u * groups : p) * channels];
+#pragma unroll
+    for (int u = 0; u < LOADS; u++)
+      if (p + u * groups < args.parts) {
+        const double count = image * (p + u * groups < large ? most : most - 1),
+                     d = (double)m[u].x - (double)*shift;
+        sum.x += count * d;
+        sum.y += (double)m[u].y + count * d * d;
+      }
+  }
+  group[threadIdx.x] = sum;
+  __syncthreads();
+  if ((int)threadIdx.x < tile)
+    for (int g = 0; g < groups; g++) {
+      whole.x += group[g * tile + (int)threadIdx.x].x;
+      whole.y += group[g * tile + (int)threadIdx.x].y;
+    }
+  return whole;
+}
+
+/* With the moments of parts: blocks need not wait for each other. */
+template <typename T, int V, int A>
+__global__ void __launch_bounds__(CHANNEL_THREADS, 1)
+    norm_forward_parts(const __grid_constant__ struct norm_args args, const struct channel_grid grid,
+                       const double share) {
+  __shared__ double2 group[CHANNEL_THREADS];
+  __shared__ float2 moments[CHANNEL_TILE];
+  const channel_place at = channel_here(grid, V);
+  const int tile = grid.lanes * V, lane = (int)threadIdx.x & (grid.lanes - 1);
+  const int64_t mine = (int64_t)blockIdx.y * tile + threadIdx.x;
+  norm_line<V> line = {};
+  if (at.channel < grid.channels) {
+    load<float, V>(args.weight + at.channel, line.scale);
+    load<float, V>(args.bias + at.channel, line.bias);
+  }
+  float shift;
+  const double2 total = norm_sum_parts(args, tile, grid.channels, group, &shift);
+  if ((int)threadIdx.x < tile && mine < grid.channels)
+    moments[threadIdx.x] = norm_moments(args, total, share, shift, mine);
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < V; i++) {
+    line.mean[i] = moments[lane * V + i].x;
+    line.scale[i] *= moments[lane * V + i].y;
+  }
+  apply_rows<T, V, A>(args, line, norm_walk(grid, at, true));
+}
+
 template <typename T, int V, int A>
 __global__ void __launch_bounds__(CHANNEL_THREADS)
     norm_apply(const __grid_constant__ struct norm_args args, const struct channel_grid grid) {
@@ -139,6 +204,11 @@ int kernel_norm_forward(cudaStream_t stream, const struct norm_args *args) {
       typedef typename decltype(type)::type T;
       constexpr int V = decltype(vector)::value;
       struct channel_grid grid = channel_grid(args->rows, args->channels, V, norm_blocks());
+      if (args->part) {
+        norm_forward_parts<T, V, decltype(which)::value>
+            <<<channel_blocks(grid), CHANNEL_THREADS, 0, stream>>>(*args, grid, 1.0 / (double)args->rows);
+        return (int)cudaGetLastError();
+      }
       return norm_launch(stream, norm_forward<T, V, decltype(which)::value>, grid, *args, grid,
                          1.0 / (double)args->rows);
     });

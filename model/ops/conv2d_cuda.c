@@ -28,7 +28,7 @@ enum status conv2d_cuda_create(struct op_context *context, const struct op_desc 
 enum status conv2d_cuda_forward(struct op_context *context, void *state, const struct op_io *io) {
   struct cuda_context *cuda = cuda_context_of(context);
   const struct conv2d_state *conv = state;
-  TRY(conv_forward(cuda, &conv->products, io->in[0], io->param[0], io->out, io->workspace));
+  TRY(conv_forward(cuda, &conv->products, io->in[0], io->param[0], io->out, NULL, io->workspace));
   if (conv->bias)
     TRY_CUDA(kernel_bias_add(cuda->stream, conv->dtype, io->out, io->param[1], conv->rows, conv->channels));
   return STATUS_OK;

@@ -27,6 +27,7 @@ enum status conv_bn_cuda_create(struct op_context *context, const struct op_desc
                                  .rows = tensor_count(&signature->out) / attr->conv.filters,
                                  .channels = attr->conv.filters,
                                  .epsilon = attr->batchnorm.epsilon,
+                                 .images = desc->in[0].dim[0],
                                  .batch = (float)desc->in[0].dim[0]};
   TRY(conv_products_create(cuda_context_of(context), &desc->in[0], &signature->out, &attr->conv,
                            desc->training, &made.products, workspace));
@@ -34,7 +35,9 @@ enum status conv_bn_cuda_create(struct op_context *context, const struct op_desc
     size_t sums =
         kernel_channel_workspace(made.norm.dtype, made.norm.rows, made.norm.channels) * sizeof(float);
     made.d_conv = cuda_align(tensor_bytes(&signature->out));
+    const size_t parts = (size_t)conv_parts(&made.products) * (size_t)attr->conv.filters * 2 * sizeof(float);
     if (sums > *workspace) *workspace = sums;
+    if (parts > *workspace) *workspace = parts;
     *workspace += made.d_conv;
   }
   return op_state_cuda(&made, sizeof made, state);
@@ -65,7 +68,10 @@ enum status conv_bn_cuda_forward(struct op_context *context, void *state, const 
   const struct conv_bn_state *op = state;
   struct norm_args norm = bind(cuda, op, io);
   void *made = op->training ? io->saved[0] : io->out;
-  TRY(conv_forward(cuda, &op->products, io->in[0], io->param[0], made, io->workspace));
+  if (op->batch) norm.parts = conv_parts(&op->products);
+  float *part = norm.parts > 0 ? io->workspace : NULL; /* such a convolution needs none itself */
+  norm.part = part;
+  TRY(conv_forward(cuda, &op->products, io->in[0], io->param[0], made, part, io->workspace));
   TRY_CUDA(op->batch ? kernel_norm_forward(cuda->stream, &norm) : kernel_norm_apply(cuda->stream, &norm));
   return STATUS_OK;
 }

@@ -81,15 +81,17 @@ static const float CONVERSION = 0.003f; /* milliseconds to convert a filter's gr
 static enum status find_training(struct cuda_context *context, struct conv_problem problem,
                                  struct conv_products *products) {
   problem.kind = CONV_BACKWARD_DATA;
-  TRY(cudnn_plan_find(context, &problem, &products->data));
-  problem.add = 1;
-  TRY(cudnn_plan_find(context, &problem, &products->data_add));
+  if (!products->stage) {
+    TRY(cudnn_plan_find(context, &problem, &products->data));
+    problem.add = 1;
+    TRY(cudnn_plan_find(context, &problem, &products->data_add));
+  }
   if (products->data_add) {
     bool holds = false;
     TRY(add_is_sound(context, &problem, products, &holds));
     if (!holds || !add_pays(products)) products->data_add = NULL;
   }
-  if (products->thin) return STATUS_OK;
+  if (products->thin || products->own_filter) return STATUS_OK;
   problem.add = 0;
   problem.kind = CONV_BACKWARD_FILTER;
   problem.result = DTYPE_F32;
@@ -139,8 +141,10 @@ enum status conv_products_create(struct cuda_context *context, const struct tens
                                        .stride = problem.stride,
                                        .pad = problem.pad};
   products->thin = in->dtype == DTYPE_BF16 && kernel_thin_fits(&products->shape);
+  products->stage = in->dtype == DTYPE_BF16 && kernel_stage_fits(&products->shape);
+  products->own_filter = in->dtype == DTYPE_BF16 && kernel_filter_fits(&products->shape);
   *workspace = 0;
-  if (!products->thin) TRY(cudnn_plan_find(context, &problem, &products->forward));
+  if (!products->thin && !products->stage) TRY(cudnn_plan_find(context, &problem, &products->forward));
   most(workspace, cudnn_plan_workspace(products->forward));
   if (!training) return STATUS_OK;
   TRY(find_training(context, problem, products));
@@ -148,6 +152,7 @@ enum status conv_products_create(struct cuda_context *context, const struct tens
        cudnn_plan_workspace(products->data) +
            (products->data_add ? 0 : cuda_align((size_t)products->in_count * dtype_bytes(in->dtype))));
   most(workspace, cudnn_plan_workspace(products->data_add));
+  if (products->own_filter) most(workspace, kernel_filter_workspace(&products->shape) * sizeof(float));
   if (products->thin) most(workspace, kernel_thin_workspace(&products->shape) * sizeof(float));
   most(workspace, cudnn_plan_workspace(products->filter));
   if (products->filter_low)
@@ -165,8 +170,16 @@ static void *unconst(const void *pointer) {
   return same.out;
 }
 
+int conv_parts(const struct conv_products *products) {
+  return products->stage ? kernel_stage_parts(&products->shape) : 0;
+}
+
 enum status conv_forward(struct cuda_context *context, const struct conv_products *products, const void *in,
-                         const void *weight, void *out, void *workspace) {
+                         const void *weight, void *out, float *part, void *workspace) {
+  if (products->stage) {
+    TRY_CUDA(kernel_stage_forward(context->stream, &products->shape, in, weight, out, part));
+    return STATUS_OK;
+  }
   if (products->thin) {
     TRY_CUDA(kernel_thin_forward(context->stream, &products->shape, in, weight, out));
     return STATUS_OK;
@@ -177,6 +190,10 @@ enum status conv_forward(struct cuda_context *context, const struct conv_product
 enum status conv_backward_data(struct cuda_context *context, const struct conv_products *products,
                                const void *d_out, const void *weight, void *d_in, bool add, void *workspace) {
   void *w = unconst(weight), *y = unconst(d_out);
+  if (products->stage) {
+    TRY_CUDA(kernel_stage_data(context->stream, &products->shape, d_out, weight, d_in, add));
+    return STATUS_OK;
+  }
   if (!add) return cudnn_plan_run(context, products->data, d_in, w, y, workspace);
   if (products->data_add) return cudnn_plan_run(context, products->data_add, d_in, w, y, workspace);
   void *rest = cuda_offset(workspace, cuda_align((size_t)products->in_count * dtype_bytes(products->dtype)));
@@ -191,6 +208,10 @@ enum status conv_backward_filter(struct cuda_context *context, const struct conv
   if (products->thin) {
     TRY_CUDA(kernel_thin_filter(context->stream, &products->shape, in, d_out, d_weight, workspace,
                                 context->tickets));
+    return STATUS_OK;
+  }
+  if (products->own_filter) {
+    TRY_CUDA(kernel_filter(context->stream, &products->shape, in, d_out, d_weight, workspace));
     return STATUS_OK;
   }
   if (products->filter) return cudnn_plan_run(context, products->filter, x, d_weight, y, workspace);

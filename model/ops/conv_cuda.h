@@ -10,7 +10,10 @@
 struct conv_products {
   enum dtype dtype;
   int64_t in_count, weight_count;
-  bool thin; /* forward and filter by own kernels; then these plans are NULL */
+  /* By own kernels, then the plans are NULL: */
+  bool thin;       /* forward and filter */
+  bool stage;      /* forward and data */
+  bool own_filter; /* filter */
   struct thin_args shape;
   const struct cudnn_plan *forward;
   const struct cudnn_plan *data;       /* training only, as those below */
@@ -24,8 +27,13 @@ enum status conv_products_create(struct cuda_context *context, const struct tens
                                  const struct tensor *out, const struct conv2d_attr *attr, bool training,
                                  struct conv_products *products, size_t *workspace);
 
+/* Parts of the moments that conv_forward leaves in `part`, two floats a filter each: for kernel_norm_forward.
+ * 0: this convolution leaves none. */
+int conv_parts(const struct conv_products *products);
+
+/* part: NULL if not wanted. */
 enum status conv_forward(struct cuda_context *context, const struct conv_products *products, const void *in,
-                         const void *weight, void *out, void *workspace);
+                         const void *weight, void *out, float *part, void *workspace);
 enum status conv_backward_data(struct cuda_context *context, const struct conv_products *products,
                                const void *d_out, const void *weight, void *d_in, bool add, void *workspace);
 enum status conv_backward_filter(struct cuda_context *context, const struct conv_products *products,

@@ -75,6 +75,11 @@ struct norm_args {
   bool d_in_add, d_residual_add;
   float *d_weight, *d_bias; /* channels; NULL: not wanted */
   float *workspace;         /* kernel_channel_workspace */
+  /* kernel_norm_forward: moments of parts of the rows if they are known, as kernel_stage_forward leaves them;
+   * NULL: they are not. rows / images of an image. */
+  const float *part;
+  int parts;
+  int64_t images;
   uint32_t *tickets;
 };
 
@@ -104,6 +109,27 @@ int kernel_thin_forward(struct CUstream_st *stream, const struct thin_args *args
                         const void *weight, void *out);
 int kernel_thin_filter(struct CUstream_st *stream, const struct thin_args *args, const void *in,
                        const void *d_out, float *d_weight, float *workspace, uint32_t *tickets);
+
+/* ---- 3x3 bf16 convolutions, stride 1, pad 1, on Hopper's tensor cores; arrays as above, sums are fp32. On
+ * other devices, and in builds without code for Hopper, nothing fits. ---- */
+
+/* 64 to 64 channels on 32x32 images (conv_stage.cu)? */
+bool kernel_stage_fits(const struct thin_args *args);
+/* Parts of `part` below. */
+int kernel_stage_parts(const struct thin_args *args);
+/* part (parts,filters,2), NULL: not wanted: mean, and sum of the squared differences from it, of what each
+ * part of the images contributes to out: part i of p has images i, i + p, i + 2 p, ... */
+int kernel_stage_forward(struct CUstream_st *stream, const struct thin_args *args, const void *in,
+                         const void *weight, void *out, float *part);
+int kernel_stage_data(struct CUstream_st *stream, const struct thin_args *args, const void *d_out,
+                      const void *weight, void *d_in, bool add);
+
+/* Filter gradients where that pays (conv_filter.cu): channels and filters in groups of 64, images 4, 8, 16 or
+ * 32 wide, a batch that is not too large. */
+bool kernel_filter_fits(const struct thin_args *args);
+size_t kernel_filter_workspace(const struct thin_args *args); /* floats */
+int kernel_filter(struct CUstream_st *stream, const struct thin_args *args, const void *in, const void *d_out,
+                  float *d_weight, float *workspace);
 
 /* ---- pools (pool.cu) ---- */
 

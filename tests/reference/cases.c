@@ -48,7 +48,8 @@ static const struct op_case conv2d_cases[] = {
     CONV(3, 8, 8, 4, 64, 1, 1, 1, 0, false),      CONV(2, 8, 8, 64, 1, 3, 3, 1, 1, false),
     CONV(2, 8, 8, 1, 64, 1, 1, 1, 0, false),      CONV(2, 8, 8, 3, 16, 1, 1, 1, 0, false),
     CONV(2, 8, 8, 32, 3, 1, 1, 2, 0, false),      CONV(2, 8, 8, 6, 32, 1, 1, 1, 0, false),
-    CONV(2, 8, 8, 16, 6, 3, 3, 1, 1, false),
+    CONV(2, 8, 8, 16, 6, 3, 3, 1, 1, false),      CONV(16, 4, 4, 64, 128, 3, 3, 1, 1, false),
+    CONV(6, 8, 8, 128, 64, 3, 3, 1, 1, false),    CONV(1, 24, 16, 64, 128, 3, 3, 1, 1, false),
 };
 
 #define NORM(n, h, w, c, shift)                                                                              \
@@ -204,6 +205,7 @@ static const struct op_case conv_bn_cases[] = {
     RESIDUAL(3, 8, 8, 64, 64, 3, 1, 1, 8, 8, RELU),
     RESIDUAL(24, 16, 16, 8, 512, 1, 1, 0, 16, 16, RELU), /* several rows a thread */
     FUSED(23, 16, 16, 8, 512, 1, 1, 0, RELU),
+    FUSED(2, 32, 32, 64, 64, 3, 1, 1, RELU), /* moments of several blocks */
 };
 
 /* input; filters, kernel (square), stride, pad, bias; activation; window and its stride */
