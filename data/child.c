@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,12 +25,7 @@ struct child {
 /* ---- in the child ---- */
 
 void child_allow(unsigned seconds) {
-  struct rusage used;
-  struct rlimit limit;
-  if (getrusage(RUSAGE_SELF, &used) != 0 || getrlimit(RLIMIT_CPU, &limit) != 0) return;
-  rlim_t until = (rlim_t)(used.ru_utime.tv_sec + used.ru_stime.tv_sec + 1) + seconds;
-  limit.rlim_cur = until < limit.rlim_max ? until : limit.rlim_max;
-  (void)setrlimit(RLIMIT_CPU, &limit);
+  (void)setitimer(ITIMER_PROF, &(struct itimerval){.it_value = {.tv_sec = (time_t)seconds}}, NULL);
 }
 
 /* `bytes` beyond what is mapped now. */
@@ -68,7 +64,7 @@ static void settle(size_t bytes, pid_t parent) {
   static const int faults[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGSYS, SIGTRAP};
   for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) (void)signal(faults[i], SIG_DFL);
 #endif
-  static const int limits[] = {SIGXCPU, SIGALRM, SIGPIPE};
+  static const int limits[] = {SIGPROF, SIGALRM, SIGPIPE};
   for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) (void)signal(limits[i], SIG_DFL);
   static const int requests[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1,
                                  SIGUSR2}; /* to this program, not to the child */
@@ -113,7 +109,7 @@ enum status child_start(void (*work)(void *context, int socket), void *context, 
                         struct child **started) {
   int ends[2];
   struct child *child = calloc(1, sizeof *child);
-  if (!child) return RAISE(STATUS_INTERNAL, "no memory for a reading process");
+  if (!child) return RAISE(STATUS_INPUT, "no memory for a reading process");
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     free(child);
     return RAISE(STATUS_INTERNAL, "no reading process can be started: %s", strerror(errno));
@@ -146,7 +142,7 @@ int child_socket(const struct child *child) {
 static void explain(int state, char *why, size_t capacity) {
   int number = WIFSIGNALED(state) ? WTERMSIG(state) : 0;
   why[0] = '\0';
-  if (number == SIGXCPU)
+  if (number == SIGPROF)
     snprintf(why, capacity, "it did not come to an end");
   else if (number == SIGKILL)
     snprintf(why, capacity, "it was killed, perhaps for want of memory");

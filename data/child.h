@@ -19,7 +19,7 @@
 struct child;
 
 /* Starts a child that calls work(context, socket) and ends. It may have `bytes` more memory than this process
- * has now (not limited in builds with sanitizers, whose own maps have no bound), and 1 to 2 s of processor
+ * has now (not limited in builds with sanitizers, whose own maps have no bound), and 1 s of processor
  * time until it calls child_allow. STATUS_INTERNAL if it cannot be started. */
 enum status child_start(void (*work)(void *context, int socket), void *context, size_t bytes,
                         struct child **child);

@@ -260,7 +260,7 @@ void shard_publish_end(struct shard_publish *publish) {
     if (folder) closedir(folder);
     (void)rmdir(publish->stage);
   }
-  if (!publish->committed && publish->created) (void)rmdir(publish->directory);
+  if (!publish->committed && publish->created && publish->directory) (void)rmdir(publish->directory);
   free(publish->stage);
   free(publish->directory);
   free(publish);

@@ -39,8 +39,8 @@ out:
 
 enum status shard_open(const char *path, struct shard **opened) {
   struct shard_metadata metadata;
-  TRY(shard_survey(&path, 1, &metadata));
-  enum status status = shard_metadata_refuse(&metadata);
+  enum status status = shard_survey(&path, 1, &metadata);
+  if (status == STATUS_OK) status = shard_metadata_refuse(&metadata);
   if (status == STATUS_OK) status = shard_open_known(path, &metadata.info, opened);
   shard_metadata_free(&metadata, 1);
   return status;

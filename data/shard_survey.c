@@ -155,7 +155,6 @@ enum status shard_survey(const char *const *path, int count, struct shard_metada
       status = survey_all(&one, &metadata[at], &done, why);
     if (status == STATUS_OK && done == 0) status = name_fault(path[at], why, &metadata[at]);
   }
-  if (status != STATUS_OK) shard_metadata_free(metadata, count);
   return status;
 }
 

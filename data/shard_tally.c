@@ -50,8 +50,8 @@ uint64_t shard_digest_term(uint64_t row_digest, int64_t row) {
 #define CLONES
 #endif
 
-/* Within a run, no 16-bit sum of pixels (255 * 256 < 2^16) and no 32-bit sum of squares overflows; a square is itself 16
- * bits (255 * 255). Narrow numbers, so that one instruction takes many. */
+/* Within a run, no 16-bit sum of pixels (255 * 256 < 2^16) and no 32-bit sum of squares overflows; a square
+ * is itself 16 bits (255 * 255). Narrow numbers, so that one instruction takes many. */
 CLONES void shard_tally_pixels(const uint8_t *image, size_t bytes, int channels, struct shard_tally *tally) {
   const size_t run = (size_t)LANES << 8;
   for (size_t begin = 0; begin < bytes; begin += run) {

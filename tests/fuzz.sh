@@ -53,8 +53,8 @@ for name in "${targets[@]}"; do
   [ -n "$(ls "$seeds/$name")" ] || die 1 "the tests made no seeds for $name"
   options=allocator_may_return_null=1
   if [ "$name" = shard ]; then # the sanitizer tells of a child's crash; libFuzzer sees this process only
-    # a child gets 2 s of processor time (test_data_guard.c), which take longer than 5 s on a loaded machine
-    own=(-timeout=60 -report_slow_units=60 -handle_segv=0 -handle_bus=0 -handle_abrt=0 -handle_ill=0 -handle_fpe=0 -malloc_limit_mb=0)
+    # a child gets 1 s of processor time (test_data_guard.c), however long that takes on a loaded machine
+    own=(-timeout=300 -report_slow_units=300 -handle_segv=0 -handle_bus=0 -handle_abrt=0 -handle_ill=0 -handle_fpe=0 -malloc_limit_mb=0)
     options+=":handle_abort=1:max_allocation_size_mb=1024:log_path=$PWD/$reports/report"
   fi
   # A process of its own for every few thousand inputs, so that a fault does not end the search.
