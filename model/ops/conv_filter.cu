@@ -3,8 +3,8 @@
  *
  * A block makes the gradient of 64 filters by 64 channels, all nine taps, over its part of the pixels: three
  * warp groups, a row of taps each, sum products of the same d_out with in as each tap sees it, a fourth
- * copies. So nine products are made of what a block reads once; taps that fall outside of a small image are
- * left out. The parts are added in order by a second kernel. */
+ * copies. So nine products are made of what a block reads once. The parts are added in order by a second
+ * kernel. */
 #include "model/ops/cuda_wgmma.h"
 
 extern "C" {
@@ -34,23 +34,13 @@ template <int W> struct walk {
   static constexpr int bytes = PLANES * (out_plane + in_plane); /* of a stage */
 };
 
-/* Images too small for that: 16 of them side by side, pixel by pixel. */
-template <> struct walk<4> {
-  static constexpr int rows = 4, images = 16;
-  static constexpr int pixels = images * rows * 4;
-  static constexpr int around = pixels + 1;
-  static constexpr int stages = 3;
-  static constexpr int out_plane = (pixels + 1) * 16, in_plane = around * 16;
-  static constexpr int bytes = PLANES * (out_plane + in_plane); /* of a stage */
-};
-
 struct filter_shape {
   int h, channels, filters, blocks_c, splits;
   int64_t stages; /* in all */
 };
 
 static int64_t stages_of(const struct thin_args *a) {
-  return a->w == 4 ? a->n / 16 : a->n * a->h * a->w / 128;
+  return a->n * a->h * a->w / 128;
 }
 
 /* Blocks that share the pixels: they fill the device once, and are as few as take the same time. */
@@ -68,7 +58,6 @@ bool kernel_filter_fits(const struct thin_args *a) {
     return false;
   const int64_t tiles = a->c / 64 * (a->filters / 64);
   if (tiles > TILES || a->n * a->h * a->w * tiles > (int64_t)WORTH * 32 * 32) return false;
-  if (a->w == 4) return a->h == 4 && a->n % 16 == 0;
   if (a->w == 8) return a->h == 8 && a->n % 2 == 0;
   return (a->w == 16 && a->h % 8 == 0) || (a->w == 32 && a->h % 4 == 0);
 #else
@@ -98,47 +87,33 @@ static __device__ __forceinline__ void copy_stage(const filter_shape &s, const b
            in_at = memory + (uint32_t)(PLANES * K::out_plane + plane * K::in_plane);
   in += stage * K::pixels * s.channels + 8 * plane;
   d_out += (stage * K::pixels + mine) * s.filters + 8 * plane;
-  if constexpr (W == 4) {
-    const uint32_t place = (uint32_t)(mine % 16 * 16 + mine / 16) * 16; /* pixel, image */
-    in += mine * s.channels;
-    out_at += place, in_at += place;
+  out_at += (uint32_t)mine * 16;
 #pragma unroll 4
-    for (int i = mine; i < K::pixels; i += AT_ONCE) {
-      copy16(out_at, d_out, true);
-      copy16(in_at, in, true);
-      out_at += AT_ONCE, in_at += AT_ONCE, d_out += AT_ONCE * s.filters, in += AT_ONCE * s.channels;
-    }
-  } else {
-    out_at += (uint32_t)mine * 16;
-#pragma unroll 4
-    for (int i = mine; i < K::pixels; i += AT_ONCE, out_at += AT_ONCE * 16, d_out += AT_ONCE * s.filters)
-      copy16(out_at, d_out, true);
-    enum { LINES = K::rows + 2, STEP = W < AT_ONCE ? AT_ONCE / W : 1 };
-    const int top = (int)(stage * K::pixels / W % s.h), x = mine % W; /* row in the image, and column */
-    in += x * s.channels, in_at += (uint32_t)(1 + x) * 16;
-    for (int image = 0; image < K::images; image++, in += K::rows * W * s.channels, in_at += K::part * 16)
+  for (int i = mine; i < K::pixels; i += AT_ONCE, out_at += AT_ONCE * 16, d_out += AT_ONCE * s.filters)
+    copy16(out_at, d_out, true);
+  enum { LINES = K::rows + 2, STEP = W < AT_ONCE ? AT_ONCE / W : 1 };
+  const int top = (int)(stage * K::pixels / W % s.h), x = mine % W; /* row in the image, and column */
+  in += x * s.channels, in_at += (uint32_t)(1 + x) * 16;
+  for (int image = 0; image < K::images; image++, in += K::rows * W * s.channels, in_at += K::part * 16)
 #pragma unroll 2
-      for (int line = mine / W; line < LINES; line += STEP) {
-        const bool inside = top + line >= 1 && top + line <= s.h;
-        const bf16 *from = in + (inside ? line - 1 : 0) * W * s.channels;
+    for (int line = mine / W; line < LINES; line += STEP) {
+      const bool inside = top + line >= 1 && top + line <= s.h;
+      const bf16 *from = in + (inside ? line - 1 : 0) * W * s.channels;
 #pragma unroll
-        for (int i = 0; i < W; i += AT_ONCE)
-          copy16(in_at + (uint32_t)(line * K::pitch + i) * 16, from + i * s.channels, inside);
-      }
-  }
+      for (int i = 0; i < W; i += AT_ONCE)
+        copy16(in_at + (uint32_t)(line * K::pitch + i) * 16, from + i * s.channels, inside);
+    }
 }
 
 /* Zeros left and right of the images, which no copy overwrites. */
 template <int W> static __device__ __forceinline__ void clear_frame(uint8_t *memory) {
   typedef walk<W> K;
-  if constexpr (W != 4) {
-    enum { COUNT = K::images * (K::rows + 3) };
-    for (int i = (int)threadIdx.x; i < K::stages * COUNT * PLANES; i += THREADS) {
-      const int plane = i % PLANES, at = i / PLANES % COUNT, stage = i / PLANES / COUNT;
-      const int pixel = at / (K::rows + 3) * K::part + at % (K::rows + 3) * K::pitch;
-      *reinterpret_cast<uint4 *>(memory + stage * K::bytes + PLANES * K::out_plane + plane * K::in_plane +
-                                 pixel * 16) = make_uint4(0, 0, 0, 0);
-    }
+  enum { COUNT = K::images * (K::rows + 3) };
+  for (int i = (int)threadIdx.x; i < K::stages * COUNT * PLANES; i += THREADS) {
+    const int plane = i % PLANES, at = i / PLANES % COUNT, stage = i / PLANES / COUNT;
+    const int pixel = at / (K::rows + 3) * K::part + at % (K::rows + 3) * K::pitch;
+    *reinterpret_cast<uint4 *>(memory + stage * K::bytes + PLANES * K::out_plane + plane * K::in_plane +
+                               pixel * 16) = make_uint4(0, 0, 0, 0);
   }
 }
 
@@ -150,26 +125,15 @@ static __device__ __forceinline__ void multiply_stage(float (&d)[3][WGMMA_SUMS],
   const uint64_t a = operand_channels(memory, 128, K::out_plane);
   memory += PLANES * K::out_plane;
   wgmma_begin();
-  if constexpr (W == 4) {
-    const uint64_t b = operand_channels(memory, 128, K::in_plane);
-    for (int y = dy ? 0 : 1; y < (dy == 2 ? 3 : 4); y++)
+  /* 16 pixels at a time: of a row, or of two rows of 8 */
+  const uint64_t b =
+      operand_channels(memory + (uint32_t)(dy * K::pitch * 16), W == 8 ? K::pitch * 16 : 128, K::in_plane);
 #pragma unroll
-      for (int x = 0; x < 4; x++)
+  for (int p = 0; p < K::pixels; p += 16)
 #pragma unroll
-        for (int dx = 0; dx < 3; dx++)
-          if (x + dx >= 1 && x + dx <= 4)
-            wgmma<1, 1>(d[dx], a + (uint64_t)((4 * y + x) * 16),
-                        b + (uint64_t)((4 * (y + dy - 1) + x + dx - 1) * 16), 1);
-  } else { /* 16 pixels at a time: of a row, or of two rows of 8 */
-    const uint64_t b =
-        operand_channels(memory + (uint32_t)(dy * K::pitch * 16), W == 8 ? K::pitch * 16 : 128, K::in_plane);
-#pragma unroll
-    for (int p = 0; p < K::pixels; p += 16)
-#pragma unroll
-      for (int dx = 0; dx < 3; dx++)
-        wgmma<1, 1>(d[dx], a + (uint64_t)p,
-                    b + (uint64_t)(p / (K::rows * W) * K::part + p / W % K::rows * K::pitch + p % W + dx), 1);
-  }
+    for (int dx = 0; dx < 3; dx++)
+      wgmma<1, 1>(d[dx], a + (uint64_t)p,
+                  b + (uint64_t)(p / (K::rows * W) * K::part + p / W % K::rows * K::pitch + p % W + dx), 1);
   wgmma_commit();
 #endif
 }
@@ -298,8 +262,6 @@ int kernel_filter(cudaStream_t stream, const struct thin_args *args, const void 
                   float *d_weight, float *workspace) {
 #ifdef CONVOY_SM90A
   switch (args->w) {
-  case 4:
-    return launch<4>(stream, args, in, d_out, d_weight, workspace);
   case 8:
     return launch<8>(stream, args, in, d_out, d_weight, workspace);
   case 16:

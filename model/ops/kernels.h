@@ -124,7 +124,7 @@ int kernel_stage_forward(struct CUstream_st *stream, const struct thin_args *arg
 int kernel_stage_data(struct CUstream_st *stream, const struct thin_args *args, const void *d_out,
                       const void *weight, void *d_in, bool add);
 
-/* Filter gradients where that pays (conv_filter.cu): channels and filters in groups of 64, images 4, 8, 16 or
+/* Filter gradients where that pays (conv_filter.cu): channels and filters in groups of 64, images 8, 16 or
  * 32 wide, a batch that is not too large. */
 bool kernel_filter_fits(const struct thin_args *args);
 size_t kernel_filter_workspace(const struct thin_args *args); /* floats */
