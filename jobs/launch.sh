@@ -37,6 +37,7 @@ launch() {
     srun) launch_step --nodes="$nodes" --ntasks="$ranks" "$@" ;;
     # Open MPI would tie each rank to one core.
     mpirun)
+      launched=("$@")
       mpirun -n "$ranks" --bind-to none "$@" < /dev/null &
       launcher=$!
       ;;
@@ -52,11 +53,36 @@ launch_wait() {
     wait "$launcher" && code=0 || code=$?
     [ -n "$interrupted" ] || break
   done
+  if [ "$code" = 0 ] && [ ${#launched[@]} -gt 0 ]; then launch_prove; fi
+}
+
+# option_of NAME WORD...: the value of --NAME among the words, else of its line in --config's file.
+option_of() {
+  local name=$1 file value
+  shift
+  value=$(printf '%s\n' "$@" | sed -n -e "/^--$name\$/{n;p}" -e "s/^--$name=//p" | tail -n 1)
+  if [ -z "$value" ] && [ "$name" != config ]; then
+    file=$(option_of config "$@")
+    [ -z "$file" ] || value=$(sed -n "s/^ *$name *[=:] *//p" "$file" | tail -n 1)
+  fi
+  printf '%s\n' "$value"
+}
+
+# launch_prove: mpirun may end with 0 when it has lost a node (4.1 takes the end of its daemons for the ranks'). The run's
+# own record says whether it is done; if not, $code is that of a lost rank.
+launch_prove() {
+  local out
+  out=$(option_of out "${launched[@]}")
+  case " ${launched[*]} " in *" --check "*) return ;; esac
+  if [ -f "$out/run.json" ] && ! grep -Eq '"status":[[:space:]]*"(complete|stopped)"' "$out/run.json"; then
+    say "mpirun ended with 0, but $out/run.json says that the run has not ended"
+    code=5
+  fi
 }
 
 # launch_stop SIGNAL: what a trap calls. USR1 comes before the time limit and goes on to the ranks, which save and end
 # with 75. TERM is scancel or preemption: Slurm sends it to all processes itself.
-limit="" cancelled="" interrupted="" launcher=""
+limit="" cancelled="" interrupted="" launcher="" launched=()
 launch_stop() {
   interrupted=1
   if [ "$1" = TERM ]; then

@@ -99,6 +99,21 @@ ends pyxis COMPLETED 0:0
 same_log "$WORK/container" "$WORK/pyxis" "Pyxis"
 pass "container.sbatch: each task in a container, by Apptainer or Pyxis; a missing image is named"
 
+# ---- an mpirun that ends with 0 though the ranks are gone, as when it loses a node ----
+cat > "$WORK/bin/mpirun" << 'END'
+#!/usr/bin/env bash
+PATH=${PATH#*:} mpirun "$@" &
+until [ "$(wc -l 2> /dev/null < "$LOST/loss.csv")" -gt 3 ] 2> /dev/null; do sleep 0.1; done
+kill -KILL $!
+exit 0
+END
+chmod +x "$WORK/bin/mpirun"
+PATH=$WORK/bin:$PATH LOST=$WORK/lost CONVOY_LAUNCHER=mpirun submit lost train.sbatch "${one[@]}" -- --out "$WORK/lost" --epochs 100000 \
+  --eval-every 0
+ends lost FAILED 5:0
+grep -q "run.json says that the run has not ended" "$WORK/lost.txt" || fail "mpirun's 0: not said" "$WORK/lost.txt"
+pass "mpirun's 0 is not believed when the run has not ended"
+
 # ---- scancel stays; by mpirun also after a stop on request that requeues ----
 endless=(--epochs 100000 --eval-every 0)
 submit cancel preemptible.sbatch "${one[@]}" -- --out "$WORK/cancel" "${endless[@]}"
