@@ -22,7 +22,7 @@ enum status planner_create(struct planner *planner) {
   planner->order = calloc((size_t)planner->sampler->count, sizeof *planner->order);
   if (!planner->order || plan_create(planner, &planner->plan[0]) != STATUS_OK ||
       plan_create(planner, &planner->plan[1]) != STATUS_OK)
-    return RAISE(STATUS_INTERNAL, "no memory for the order of %" PRId64 " samples", planner->sampler->count);
+    return RAISE(STATUS_INPUT, "no memory for the order of %" PRId64 " samples", planner->sampler->count);
   return STATUS_OK;
 }
 
