@@ -24,26 +24,27 @@ struct command {
   const char *name, *summary;
   const struct option_table *table; /* NULL: it has subcommands, and help lists them or one's options */
   void (*help)(int argc, char **argv, FILE *stream);
-  /* It starts a watchdog with time-outs of its own, until then the start's deadline holds; and it looks for
-   * the signals that ask it to stop. */
-  bool watched;
+  bool watched;   /* it starts a watchdog with time-outs of its own, until then the start's deadline holds */
+  bool stoppable; /* it looks for the signals that ask it to stop; others end by them at once */
   /* argv[0] is the command's name. Collective: all ranks return the same status, see world_agreed. */
   enum status (*run)(int argc, char **argv, const struct world *world);
 };
 
 static const struct command commands[] = {
-    {"train", "train a model; the main job", &train_table, NULL, true, train_command},
-    {"eval", "accuracy and loss of a checkpoint on the test shards", &eval_table, NULL, true, eval_command},
-    {"data", "make, check and describe shards", NULL, data_help, false, data_command},
-    {"predict", "tell the classes of image files", &predict_table, NULL, false, predict_command},
-    {"report", "make a page of runs' curves and options", &report_table, NULL, false, report_command},
-    {"import-weights", "make a checkpoint of a safetensors file", &import_weights_table, NULL, false,
+    {"train", "train a model; the main job", &train_table, NULL, true, true, train_command},
+    {"eval", "accuracy and loss of a checkpoint on the test shards", &eval_table, NULL, true, true,
+     eval_command},
+    {"data", "make, check and describe shards", NULL, data_help, false, false, data_command},
+    {"predict", "tell the classes of image files", &predict_table, NULL, false, false, predict_command},
+    {"report", "make a page of runs' curves and options", &report_table, NULL, false, false, report_command},
+    {"import-weights", "make a checkpoint of a safetensors file", &import_weights_table, NULL, false, false,
      import_weights_command},
-    {"export", "write a checkpoint's model as ONNX or safetensors", &export_table, NULL, false,
+    {"export", "write a checkpoint's model as ONNX or safetensors", &export_table, NULL, false, false,
      export_command},
-    {"check", "is this machine, job and data ready to train?", &check_table, NULL, false, check_command},
+    {"check", "is this machine, job and data ready to train?", &check_table, NULL, false, false,
+     check_command},
     {"bench", "time a training step and its parts, its scaling, and predict it", NULL, bench_help, true,
-     bench_command},
+     false, bench_command},
 };
 /* For MPI to start, for a rank that is silent, and for all ranks to leave MPI. */
 enum { START_SECONDS = 180, SILENT_SECONDS = 120, PART_SECONDS = 60 };
@@ -133,7 +134,7 @@ static int run(int argc, char **argv) {
   struct world world;
   const struct command *command = argc < 2 ? NULL : find_command(argv[1]);
   signals_ignore_size_limit();
-  if (command && command->watched) signals_install(); /* it looks for them; MPI's start takes its time */
+  if (command && command->stoppable) signals_install(); /* now, since MPI's start takes its time */
   limit_start(argc, argv);
   enum status status = world_open(&world);
   if (status != STATUS_OK) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `convoy bench`: a step on one rank and on two; scaling and prediction on two ranks and on four, their tables, plots and
-# refusals; an error on one rank, and a rank that stops, end all.
+# refusals; an error on one rank, and a rank that stops, end all; so does SIGTERM.
 # shellcheck source=tests/program/lib.sh
 . "$(dirname "$0")/lib.sh"
 small=(--backend cpu --model simplecnn --size 16 --batch 8 --steps 2 --threads 1)
@@ -179,6 +179,18 @@ expect 5 "a rank that stops"
 one_error "a rank that stops"
 grep -q 'rank 1 ' "$WORK/err.txt" || fail "the rank that stopped is not named" "$WORK/err.txt"
 pass "a rank that stops ends all"
+
+# Nothing of it is worth a stop in order: one signal ends it.
+"$CONVOY" bench step "${small[@]}" --steps 1000000 > "$WORK/out.txt" 2> "$WORK/err.txt" &
+launcher=$!
+for _ in $(seq 300); do grep -q '^parts ' "$WORK/out.txt" 2> /dev/null && break; sleep 0.1; done
+kill -TERM $launcher
+for _ in $(seq 100); do kill -0 $launcher 2> /dev/null || break; sleep 0.1; done
+kill -KILL $launcher 2> /dev/null
+code=0
+wait $launcher || code=$?
+expect 143 "SIGTERM"
+pass "one SIGTERM ends a measurement"
 
 # Ranks that have nothing to do sleep: less than half of the time that passes.
 # shellcheck disable=SC2016
