@@ -105,14 +105,22 @@ bool child_put(int socket, const void *data, size_t bytes) {
 
 /* ---- in this process ---- */
 
+static enum status not_started(int error) {
+  return RAISE(STATUS_INPUT,
+               "no process can be started to read shards: %s; raise 'ulimit -n' (files), 'ulimit -u' "
+               "(processes) or the job's memory",
+               strerror(error));
+}
+
 enum status child_start(void (*work)(void *context, int socket), void *context, size_t bytes,
                         struct child **started) {
   int ends[2];
   struct child *child = calloc(1, sizeof *child);
   if (!child) return RAISE(STATUS_INPUT, "no memory for a reading process");
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    int error = errno;
     free(child);
-    return RAISE(STATUS_INTERNAL, "no reading process can be started: %s", strerror(errno));
+    return not_started(error);
   }
   pid_t parent = getpid();
   child->pid = fork();
@@ -129,7 +137,7 @@ enum status child_start(void (*work)(void *context, int socket), void *context, 
   if (child->pid < 0) {
     close(ends[0]);
     free(child);
-    return RAISE(STATUS_INTERNAL, "no reading process can be started: %s", strerror(error));
+    return not_started(error);
   }
   *started = child;
   return STATUS_OK;

@@ -5,9 +5,13 @@
  * The child is forked and makes no call of MPI, CUDA or standard output; it ends by _exit, so that nothing of
  * this process is flushed or closed twice. Forking beside MPI: the child never touches memory that a network
  * adapter may write, and this process keeps its own pages of such memory, since Linux copies pinned pages for
- * the child (from 5.12 on; before, MPI's libraries mark them as not inherited). What is read this way is read
- * before the GPU is opened. A program of its own would need no fork, but take longer to load than all shards
- * to read. */
+ * the child (from 5.12 on; before, MPI's libraries mark them as not inherited).
+ *
+ * Forking beside threads: what another one had locked stays locked in the child, but for the C library's own
+ * locks (memory, streams, loader), which fork gives back. The child waits for no other, since no thread but
+ * the one that forks calls HDF5 then; that of backend_warm_begin may be opening the GPU, of which the child
+ * uses nothing and keeps no file open. A program of its own would need no fork, but take longer to load than
+ * all shards to read. */
 #ifndef CONVOY_DATA_CHILD_H
 #define CONVOY_DATA_CHILD_H
 
@@ -20,7 +24,8 @@ struct child;
 
 /* Starts a child that calls work(context, socket) and ends. It may have `bytes` more memory than this process
  * has now (not limited in builds with sanitizers, whose own maps have no bound), and 1 s of processor
- * time until it calls child_allow. STATUS_INTERNAL if it cannot be started. */
+ * time until it calls child_allow. Called by the main thread: the child ends with the thread that started it.
+ * STATUS_INPUT if it cannot be started for want of memory, processes or file descriptors. */
 enum status child_start(void (*work)(void *context, int socket), void *context, size_t bytes,
                         struct child **child);
 

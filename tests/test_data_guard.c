@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -73,6 +74,23 @@ static void a_child_may_die(void **state) {
   assert_string_equal(why, "it ended (code 3)");
   assert_int_equal(run(raise_stop, why), 7);
   assert_string_equal(why, "");
+}
+
+/* The user's limits are no fault of the program. */
+static void a_limit_is_named(void **state) {
+  (void)state;
+  struct child *child = NULL;
+  struct rlimit limit;
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  rlim_t former = limit.rlim_cur;
+  limit.rlim_cur = 1; /* fewer than are open */
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  enum status status = child_start(leave, NULL, 64 << 20, &child);
+  limit.rlim_cur = former;
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  assert_int_equal(status, STATUS_INPUT);
+  assert_non_null(strstr(error_message(), "ulimit -n"));
+  error_clear();
 }
 
 /* ---- shards ---- */
@@ -219,6 +237,7 @@ static void impossible_metadata_is_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_child_may_die),
+      cmocka_unit_test(a_limit_is_named),
       cmocka_unit_test(a_damaged_heap_is_named),
       cmocka_unit_test(any_byte_of_the_metadata_may_be_wrong),
       cmocka_unit_test(impossible_metadata_is_refused),
