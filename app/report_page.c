@@ -19,7 +19,6 @@ static const char style[] =
     "svg text{fill:var(--soft);font-size:12px}svg .title{fill:var(--text);font-size:15px;font-weight:600}\n"
     ".grid{stroke:var(--line)}polyline{fill:none;stroke-width:1.8;stroke-linejoin:round}\n"
     ".dashed{stroke-dasharray:6 4}\n"
-    ".dashed{stroke-dasharray:6 4}\n"
     "table{border-collapse:collapse;display:block;overflow-x:auto}\n"
     "th,td{border-bottom:1px solid var(--line);padding:3px 14px 3px 0;text-align:left;vertical-align:top}\n"
     "td.name{color:var(--soft);white-space:nowrap}.key{display:inline-block;width:14px;height:4px;margin:0 "
