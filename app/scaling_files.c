@@ -60,10 +60,8 @@ enum status scaling_text_close(struct scaling_text *text, const char *folder, co
   bool failed = ferror(text->stream) != 0;
   failed |= fclose(text->stream) != 0;
   if (failed) TRY_OUT(RAISE(STATUS_INPUT, "out of memory"));
-  if (folder) {
-    TRY_OUT(path_of(folder, name, "", path));
-    TRY_OUT(durable_write(path, &(struct durable_part){.data = text->data, .bytes = text->bytes}, 1));
-  }
+  TRY_OUT(path_of(folder, name, "", path));
+  TRY_OUT(durable_write(path, &(struct durable_part){.data = text->data, .bytes = text->bytes}, 1));
 out:
   free(text->data);
   *text = (struct scaling_text){0};

@@ -23,7 +23,7 @@ struct scaling_text {
 };
 
 enum status scaling_text_open(struct scaling_text *text);
-/* Writes it to FOLDER/NAME, or frees it only (`folder` NULL). */
+/* Writes it to FOLDER/NAME and frees it, also if it cannot be written (STATUS_STORAGE). */
 enum status scaling_text_close(struct scaling_text *text, const char *folder, const char *name);
 
 /* Begins a gnuplot script that makes NAME.svg and NAME.png from files in its own folder, of width x height;
