@@ -34,8 +34,10 @@ struct planner {
   int64_t wanted; /* the epoch that the thread makes */
 };
 
+/* Room for two plans and the order. STATUS_INPUT: no memory; planner_destroy is due then, too. */
 enum status planner_create(struct planner *planner);
-void planner_destroy(struct planner *planner); /* also a zeroed one */
+/* Waits for the thread and frees what there is; also of a zeroed one. */
+void planner_destroy(struct planner *planner);
 
 /* The plan of an epoch from step `first` on: the one made ahead, or made now. It stays until the call after
  * the next. */
