@@ -115,6 +115,8 @@ void tensorboard_summary(struct tensorboard *t, int64_t step, struct protobuf *s
 
 /* ---- the folder ---- */
 
+static const long long LAST_SECOND = 9999999999; /* of the ten digits that a name has */
+
 /* Whether it is an event file's name, and of what second; *ours: Convoy made it. */
 static bool is_event_file(const char *name, long long *second, bool *ours) {
   size_t length = strlen(name), tail = sizeof suffix - 1;
@@ -124,8 +126,8 @@ static bool is_event_file(const char *name, long long *second, bool *ours) {
   return true;
 }
 
-/* Looks at the event files of a folder: an example (""), the newest second. With `remove_ours` those that
- * Convoy made are deleted and not counted. */
+/* Looks at the event files of a folder: an example (""), the newest second that can be meant. With
+ * `remove_ours` those that Convoy made are deleted and not counted. */
 static enum status survey(const char *folder, bool remove_ours, char found[NAME_MAX + 1], long long *newest) {
   enum status status = STATUS_OK;
   found[0] = '\0';
@@ -145,7 +147,7 @@ static enum status survey(const char *folder, bool remove_ours, char found[NAME_
       continue;
     }
     snprintf(found, NAME_MAX + 1, "%s", entry->d_name);
-    if (second > *newest) *newest = second;
+    if (second > *newest && second <= LAST_SECOND) *newest = second;
   }
 out:
   closedir(entries);
