@@ -44,18 +44,19 @@ static void divide(struct world_shared *shared) {
   for (int i = 0; i < shared->files; i++) shared->file[i] = -1;
 }
 
-/* The first rank of the host makes the files, the others open them. */
-static bool open_files(struct world_shared *shared, const char *path, bool make) {
+/* The first rank of the host makes the files, the others open them. 0, or the errno of what failed. */
+static int open_files(struct world_shared *shared, const char *path, bool make) {
   struct statvfs room;
   for (int i = 0; i < shared->files; i++) {
     char name[128];
     snprintf(name, sizeof name, "%s-%d", path, i);
     shared->file[i] = open(name, (make ? O_CREAT | O_EXCL : 0) | O_RDWR | O_CLOEXEC, 0600);
-    if (shared->file[i] < 0) return false;
-    if (make && ftruncate(shared->file[i], (off_t)bytes_of(shared, i)) != 0) return false;
+    if (shared->file[i] < 0) return errno;
+    if (make && ftruncate(shared->file[i], (off_t)bytes_of(shared, i)) != 0) return errno;
   }
-  return !make || (fstatvfs(shared->file[0], &room) == 0 &&
-                   (double)room.f_bavail * (double)room.f_frsize >= (double)shared->bytes);
+  if (!make) return 0;
+  if (fstatvfs(shared->file[0], &room) != 0) return errno;
+  return (double)room.f_bavail * (double)room.f_frsize >= (double)shared->bytes ? 0 : ENOSPC;
 }
 
 static void remove_names(const struct world_shared *shared, const char *path) {
@@ -66,37 +67,40 @@ static void remove_names(const struct world_shared *shared, const char *path) {
   }
 }
 
-/* One file behind the other in one range of addresses. */
-static bool map_files(struct world_shared *shared) {
+/* One file behind the other in one range of addresses. 0, or the errno of what failed. */
+static int map_files(struct world_shared *shared) {
   void *memory = mmap(NULL, shared->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) return false;
+  if (memory == MAP_FAILED) return errno;
   shared->memory = memory;
   for (int i = 0; i < shared->files; i++)
     if (mmap(shared->memory + (size_t)i * shared->segment, bytes_of(shared, i), PROT_READ | PROT_WRITE,
              MAP_SHARED | MAP_FIXED, shared->file[i], 0) == MAP_FAILED)
-      return false;
+      return errno;
   (void)madvise(memory, shared->bytes, MADV_HUGEPAGE); /* a wish */
-  return true;
+  return 0;
 }
 
 static enum status map_shared(const struct world *world, struct world_shared *shared) {
   char path[96];
-  int good = 1, all = 0;
+  int failed = 0, worst = 0; /* errno; of any rank of the host */
   divide(shared);
   snprintf(path, sizeof path, "/dev/shm/convoy-%d-%.0f", (int)getpid(), clock_seconds() * 1e9);
-  if (world->local_rank == 0) good = open_files(shared, path, true);
+  if (world->local_rank == 0) failed = open_files(shared, path, true);
   MPI_Comm node = world->comm->node;
   enum status status = world_check(WORLD_WAIT(world, MPI_Bcast(path, sizeof path, MPI_CHAR, 0, node)),
                                    "mapping shared memory");
-  if (status == STATUS_OK && world->local_rank != 0) good = open_files(shared, path, false);
-  good = good && status == STATUS_OK && map_files(shared);
+  if (status == STATUS_OK && world->local_rank != 0) failed = open_files(shared, path, false);
+  if (status == STATUS_OK && !failed) failed = map_files(shared);
   if (status == STATUS_OK)
-    status = world_check(WORLD_WAIT(world, MPI_Allreduce(&good, &all, 1, MPI_INT, MPI_MIN, node)),
+    status = world_check(WORLD_WAIT(world, MPI_Allreduce(&failed, &worst, 1, MPI_INT, MPI_MAX, node)),
                          "mapping shared memory");
   if (world->local_rank == 0) remove_names(shared, path); /* all have them open */
-  if (status != STATUS_OK || all) return status;
-  return RAISE(STATUS_INPUT, "no %.0f MiB of shared memory on host %s; enlarge /dev/shm there",
-               (double)shared->bytes / 1048576.0, world->host);
+  if (status != STATUS_OK || !worst) return status;
+  return RAISE(STATUS_INPUT, "no %.0f MiB of shared memory on host %s: %s; %s",
+               (double)shared->bytes / 1048576.0, world->host, strerror(worst),
+               worst == EMFILE || worst == ENFILE
+                   ? "raise 'ulimit -n' (files)"
+                   : "enlarge /dev/shm there, which the host's ranks must see in common");
 }
 
 /* A lone rank shares with nobody: large pages save most of the time that first touches take. */
