@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -85,9 +86,19 @@ static enum status cannot_write(const char *path, int reason, int64_t needed) {
                path, strerror(reason), needed, available);
 }
 
+enum status durable_check_target(const char *path) {
+  struct stat target, link;
+  bool is_there = stat(path, &target) == 0,
+       is_device_link = strncmp(path, "/dev/", 5) == 0 && lstat(path, &link) == 0 && S_ISLNK(link.st_mode);
+  if (!is_device_link && (!is_there || S_ISREG(target.st_mode) || S_ISDIR(target.st_mode))) return STATUS_OK;
+  return RAISE(STATUS_INPUT,
+               "%s is a device or pipe, which a file would replace; expected the name of a file", path);
+}
+
 enum status durable_write(const char *path, const struct durable_part *parts, int count) {
   char temporary[PATH_MAX], folder[PATH_MAX];
   int64_t needed = 0;
+  TRY(durable_check_target(path));
   for (int i = 0; i < count; i++) needed += (int64_t)parts[i].bytes;
   if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
     return RAISE(STATUS_STORAGE, "cannot write %.200s…: the path is too long", path);

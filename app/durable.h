@@ -12,9 +12,12 @@ struct durable_part {
   size_t bytes;
 };
 
+/* STATUS_INPUT if PATH names a device, a pipe or a link in /dev, which renaming would replace by a file. */
+enum status durable_check_target(const char *path);
+
 /* Writes the parts to PATH.tmp, synchronises it, renames it to PATH and synchronises the folder. On failure
  * (STATUS_STORAGE, with path, reason, bytes needed and free) PATH.tmp is gone and a former PATH is untouched.
- */
+ * As durable_check_target before that. */
 enum status durable_write(const char *path, const struct durable_part *parts, int count);
 
 /* Makes a folder and its parents. *made (NULL: not wanted; else 0 before) becomes the length of the outermost

@@ -1,5 +1,6 @@
 /* The program: finds the command, starts the ranks, runs it, reports its error, ends the ranks with its
  * status. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,7 +178,15 @@ static bool print_text(int argc, char **argv) {
   return true;
 }
 
+/* A standard stream that is closed stays so: else the next file or pipe opened has its number, and gets what
+ * is printed. */
+static void hold_streams(void) {
+  for (int fd = 0; fd <= 2; fd++)
+    if (fcntl(fd, F_GETFD) < 0) (void)open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv) {
+  hold_streams();
   if (!print_text(argc, argv)) return run(argc, argv);
   enum status status = flush_output();
   if (status != STATUS_OK) error_print(stderr);

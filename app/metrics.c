@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "app/durable.h"
 #include "model/base/clock.h"
 #include "model/base/log.h"
 
@@ -118,8 +119,9 @@ enum status metrics_open(const char *path, const struct metrics_run *run, struct
   metrics->usage = (struct backend_usage){.busy = NAN};
   metrics->epoch = (struct runlog_epoch){.train_accuracy = NAN, .test_loss = NAN, .test_accuracy = NAN};
   enum status status = length < (int)sizeof metrics->temporary
-                           ? write_file(metrics)
+                           ? durable_check_target(path)
                            : RAISE(STATUS_STORAGE, "--metrics %.100s…: the path is too long", path);
+  if (status == STATUS_OK) status = write_file(metrics);
   if (status != STATUS_OK)
     free(metrics);
   else

@@ -97,3 +97,24 @@ for words in --help --version "train --help" "data import --help"; do
   one_error "$words on a full device"
 done
 pass "help that cannot be written: exit 4"
+
+# Closed standard streams: their numbers are not given to files or pipes of the run, which would get its lines.
+code=0
+"$CONVOY" train --data "$data" --out "$WORK/closed" --backend cpu --threads 1 --steps 1 <&- >&- 2>&- || code=$?
+expect 4 "standard streams are closed"
+"$CONVOY" eval --data "$data" --checkpoint "$WORK/closed" --backend cpu --threads 1 > "$WORK/out.txt" 2> "$WORK/err.txt" ||
+  fail "closed streams: no checkpoint" "$WORK/err.txt"
+pass "closed standard streams stay closed"
+
+# What is no plain file is not replaced by one.
+mkfifo "$WORK/pipe"
+for arguments in "export --checkpoint $WORK/closed" "report $WORK/closed"; do
+  # shellcheck disable=SC2086
+  ranks 1 $arguments --out "$WORK/pipe"
+  expect 2 "$arguments to a pipe"
+  one_error "$arguments to a pipe"
+  [ -p "$WORK/pipe" ] || fail "$arguments: the pipe was replaced"
+done
+refuse 1 "device or pipe" --metrics "$WORK/pipe"
+[ -p "$WORK/pipe" ] || fail "--metrics: the pipe was replaced"
+pass "a pipe is not replaced by a file"
