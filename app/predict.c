@@ -138,8 +138,7 @@ static enum status predict_batch(struct predictor *predictor, int64_t first, int
 
 /* ---- results ---- */
 
-/* The first largest logit, and its share by softmax. */
-static int best_class(const float *logits, int classes, double *probability) {
+int predict_class(const float *logits, int classes, double *probability) {
   int best = 0;
   double sum = 0;
   for (int c = 1; c < classes; c++)
@@ -180,7 +179,7 @@ static enum status print_batch(const struct predictor *predictor, int64_t first,
       if (!isfinite(logits[c]))
         return RAISE(STATUS_NUMERIC, "%s: the model's output is not finite; try another checkpoint", path);
     double probability;
-    int label = best_class(logits, classes, &probability);
+    int label = predict_class(logits, classes, &probability);
     const char *name = predictor->trained.class_name[label];
     if (json)
       TRY(print_json(path, name, label, probability, logits, classes));

@@ -8,4 +8,7 @@
 enum status predict_command(int argc, char **argv, const struct world *world);
 extern const struct option_table predict_table;
 
+/* The class with the first largest of logits[classes], and its probability by softmax. */
+int predict_class(const float *logits, int classes, double *probability);
+
 #endif

@@ -1,9 +1,9 @@
 /* What TensorBoard shows of a run beside its curves: run.json, example images and their predictions; see
  * tensorboard.h. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/predict.h"
 #include "app/train.h"
 #include "data/image_encode.h"
 #include "model/base/log.h"
@@ -57,17 +57,6 @@ struct examples {
   double probability[SHOWN];
 };
 
-/* The first largest logit, and its share by softmax. */
-static int best_class(const float *logits, int classes, double *probability) {
-  int best = 0;
-  double sum = 0;
-  for (int c = 1; c < classes; c++)
-    if (logits[c] > logits[best]) best = c;
-  for (int c = 0; c < classes; c++) sum += exp((double)logits[c] - (double)logits[best]);
-  *probability = 1 / sum;
-  return best;
-}
-
 /* Images spread evenly over the test set, in a batch of a size that the net is made for. */
 static enum status predict(const struct session *session, struct examples *examples) {
   const struct dataset *d = session->dataset;
@@ -88,7 +77,7 @@ static enum status predict(const struct session *session, struct examples *examp
   TRY_OUT(net_logits(session->net, batch, logits));
   for (int64_t i = 0; i < examples->count; i++) {
     examples->index[i] = (int64_t)list[i].index;
-    examples->predicted[i] = best_class(logits + i * d->classes, d->classes, &examples->probability[i]);
+    examples->predicted[i] = predict_class(logits + i * d->classes, d->classes, &examples->probability[i]);
   }
 out:
   free(list);
