@@ -90,9 +90,9 @@ static enum status run_report(const struct report_options *options) {
   failed = fclose(page) != 0 || failed;
   page = NULL;
   if (failed) TRY_OUT(RAISE(STATUS_INPUT, "no memory for the page"));
-  TRY_OUT(durable_write(options->out, &(struct durable_part){text, bytes}, 1));
   if (options->svg[0]) TRY_OUT(report_plot(run, count, "svg", options->svg));
   if (options->png[0]) TRY_OUT(report_plot(run, count, "png", options->png));
+  TRY_OUT(durable_write(options->out, &(struct durable_part){text, bytes}, 1));
   log_info("%s: %d run%s", options->out, count, count == 1 ? "" : "s");
 out:
   if (page) fclose(page);

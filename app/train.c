@@ -80,13 +80,14 @@ static enum status check_space(const struct train *train, const char *folder) {
   return STATUS_OK;
 }
 
-/* Rank 0, --check: whether the newest checkpoint could be continued. */
-static enum status check_resume(const struct train *train) {
+/* Rank 0, --check: whether the checkpoint that the run would start from can be used. */
+static enum status check_start(const struct train *train) {
+  const struct train_options *o = &train->options;
   char folder[OPTION_TEXT + 16];
   struct checkpoint *checkpoint = NULL;
-  snprintf(folder, sizeof folder, "%s/checkpoints", train->options.out);
-  TRY(checkpoint_newest(folder, &checkpoint));
-  if (!checkpoint) return STATUS_OK;
+  snprintf(folder, sizeof folder, "%s/checkpoints", o->out);
+  if (o->resume) TRY(checkpoint_newest(folder, &checkpoint));
+  if (!checkpoint) return o->init[0] ? initial_check(o->init, o->model) : STATUS_OK;
   enum status status = record_compare(&train->record, checkpoint);
   if (status == STATUS_OK) log_info("would resume: %s", checkpoint_name(checkpoint));
   checkpoint_close(checkpoint);
@@ -161,8 +162,7 @@ static enum status execute(struct train *train, bool *done) {
   const char *init = train->options.init;
   *done = train->options.check;
   if (*done) {
-    TRY(world_agree(world, first && init[0] ? initial_check(init, train->options.model) : STATUS_OK));
-    TRY(world_agree(world, first && train->options.resume ? check_resume(train) : STATUS_OK));
+    TRY(world_agree(world, first ? check_start(train) : STATUS_OK));
     log_info("checked: nothing was trained or written");
     return STATUS_OK;
   }

@@ -39,6 +39,8 @@ pass "other classes get a new last layer"
 train 1 "$ten" moved --init "$WORK/base" --epochs 1 --steps 1
 expect 0 "the first part"
 mv "$WORK/base" "$WORK/elsewhere"
+train 1 "$ten" moved --init "$WORK/base" --epochs 1 --resume --check
+expect 0 "checking before that"
 train 1 "$ten" moved --init "$WORK/base" --epochs 1 --resume
 expect 0 "resuming without the other run's files"
 compare moved one /parameters /optimizer || fail "resumed differently" "$WORK/out.txt"

@@ -63,6 +63,7 @@ PATH=$WORK/bin "$CONVOY" report "$WORK/a" --out "$WORK/page1.html" --svg "$WORK/
 expect 2 "no gnuplot in PATH"
 grep -q "needs gnuplot, which is not in PATH" "$WORK/err.txt" || fail "the error does not name gnuplot" "$WORK/err.txt"
 [ -e "$WORK/x.svg" ] && fail "a picture without gnuplot"
+[ -e "$WORK/page1.html" ] && fail "a page was written although the picture was refused"
 pass "without gnuplot a picture is refused by name"
 
 # A folder of `convoy bench scaling`, alone and beside a run.
