@@ -8,6 +8,7 @@
 
 #include "data/dataset_plan.h"
 #include "data/row_read.h"
+#include "model/base/cores.h"
 
 /* Where the arrays of a split begin in the shared memory. */
 struct placement {
@@ -20,6 +21,7 @@ struct reading {
   const struct dataset_plan *plan;
   size_t row_bytes;
   int64_t limit; /* labels are 0..limit-1 */
+  int threads; /* of this rank, to read with */
   struct placement place;
   struct world_shared *shared;
   char *memory; /* its address */
@@ -75,7 +77,7 @@ static enum status read_from_shard(const struct reading *reading, int split, con
                             .labels = (int32_t *)(void *)labels,
                             .shared = keep && !direct ? reading->shared : NULL,
                             .at = at};
-  enum status status = row_read(&range, row_read_threads(reading->world->local_size), tally);
+  enum status status = row_read(&range, reading->threads, tally);
   free(path);
   return status;
 }
@@ -224,6 +226,7 @@ static enum status fill(struct reading *reading, struct dataset_plan *plan, stru
   struct totals *totals = calloc(1, sizeof *totals + shards * sizeof(int64_t));
   enum status status = totals ? STATUS_OK : RAISE(STATUS_INPUT, "no memory for %zu shards", shards);
   TRY_OUT(world_agree(reading->world, status));
+  TRY_OUT(world_agree(reading->world, cores_share(reading->world, &reading->threads)));
   dataset->height = plan->height;
   dataset->width = plan->width;
   dataset->channels = plan->channels;

@@ -2,7 +2,6 @@
 #include "data/row_read.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,13 +16,6 @@ struct job {
   enum status status;
   char message[1024]; /* an error's text is its thread's own */
 };
-
-int row_read_threads(int local_size) {
-  cpu_set_t cores;
-  int count = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
-  int share = count / (local_size > 0 ? local_size : 1);
-  return share < 1 ? 1 : share > MAX_THREADS ? MAX_THREADS : share;
-}
 
 /* Tallies the images piece by piece, while they are in the cache, and hands each piece to the shared memory.
  */
@@ -76,6 +68,7 @@ static int split(const struct row_range *range, int threads, struct job job[MAX_
   int64_t rows = range->last - range->first;
   const struct shard_info *info = range->info;
   int64_t row_bytes = (int64_t)info->height * info->width * info->channels;
+  if (threads > MAX_THREADS) threads = MAX_THREADS;
   if (threads > rows / LEAST_ROWS) threads = (int)(rows / LEAST_ROWS);
   if (threads < 1) threads = 1;
   for (int i = 0; i < threads; i++) {

@@ -19,10 +19,8 @@ struct row_range {
   size_t at;
 };
 
-/* Fills images and labels and the (cleared) tally. A label out of range is STATUS_INPUT, with its row. */
+/* Fills images and labels and the (cleared) tally, on up to `threads` threads (a few at most: more read no
+ * faster). A label out of range is STATUS_INPUT, with its row. */
 enum status row_read(const struct row_range *range, int threads, struct shard_tally *tally);
-
-/* Threads that a rank may use: its share of the cores that it may run on. */
-int row_read_threads(int local_size);
 
 #endif
