@@ -21,7 +21,7 @@ struct reading {
   const struct dataset_plan *plan;
   size_t row_bytes;
   int64_t limit; /* labels are 0..limit-1 */
-  int threads; /* of this rank, to read with */
+  int threads;   /* of this rank, to read with */
   struct placement place;
   struct world_shared *shared;
   char *memory; /* its address */
