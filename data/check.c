@@ -100,6 +100,10 @@ enum status dataset_check(const char *directory, void (*fault)(void *context, co
     report(&checking, shard_list_complete(directory, &list, split));
   TRY_OUT(shard_list_paths(directory, &list, path));
   TRY_OUT(check_shards(&checking, (const char *const *)path, total, metadata));
+  for (int split = 0; split < SPLIT_COUNT; split++) {
+    int first = split == SPLIT_TRAIN ? 0 : list.count[SPLIT_TRAIN];
+    TRY_OUT(dataset_plan_warn_twins((const char *const *)path + first, metadata + first, list.count[split]));
+  }
   *faults = checking.faults;
 out:
   dataset_plan_free(&checking.plan);

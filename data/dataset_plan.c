@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "data/sampler.h"
+#include "model/base/log.h"
 
 enum status dataset_plan_join_shape(struct dataset_plan *plan, const char *path,
                                     const struct shard_info *info) {
@@ -75,6 +76,39 @@ static enum status check_need(const char *directory, unsigned need, const struct
   return STATUS_OK;
 }
 
+struct twin {
+  uint64_t digest;
+  int64_t count;
+  const char *path;
+};
+
+static int compare_twins(const void *left, const void *right) {
+  const struct twin *a = left, *b = right;
+  if (a->digest != b->digest) return a->digest < b->digest ? -1 : 1;
+  return (a->count > b->count) - (a->count < b->count);
+}
+
+enum status dataset_plan_warn_twins(const char *const *path, const struct shard_metadata *metadata,
+                                    int count) {
+  struct twin *twin = calloc((size_t)count + 1, sizeof *twin);
+  int known = 0;
+  if (!twin) return RAISE(STATUS_INPUT, "no memory for %d shards", count);
+  for (int i = 0; i < count; i++) {
+    const struct shard_info *info = &metadata[i].info;
+    if (metadata[i].faults == 0 && info->has_digest && info->count > 0)
+      twin[known++] = (struct twin){info->digest, info->count, path[i]};
+  }
+  qsort(twin, (size_t)known, sizeof *twin, compare_twins);
+  for (int i = 1; i < known; i++)
+    if (compare_twins(&twin[i - 1], &twin[i]) == 0) {
+      log_warning("%s and %s hold the same images and labels: is one a copy under the other's name?",
+                  twin[i - 1].path, twin[i].path);
+      break;
+    }
+  free(twin);
+  return STATUS_OK;
+}
+
 static enum status read_shards(const char *directory, const struct shard_list *list, char **path,
                                struct shard_metadata *metadata, struct dataset_plan *plan) {
   int total = list->count[SPLIT_TRAIN] + list->count[SPLIT_TEST];
@@ -89,6 +123,8 @@ static enum status read_shards(const char *directory, const struct shard_list *l
       memcpy(entry->name, list->name[split][i], SHARD_NAME);
       TRY(join_shard(plan, split, path[at], &metadata[at], entry));
     }
+    int first = (int)(entry - plan->shard) - list->count[split];
+    TRY(dataset_plan_warn_twins((const char *const *)path + first, metadata + first, list->count[split]));
   }
   return STATUS_OK;
 }

@@ -50,4 +50,9 @@ void dataset_plan_part(const struct dataset_plan *plan, int split, int rank, int
 
 void dataset_plan_free(struct dataset_plan *plan);
 
+/* Warns of the first two of a split's shards that say they hold the same rows: one may be a copy under
+ * another's name. Metadata with faults and shards without a digest are left out. */
+enum status dataset_plan_warn_twins(const char *const *path, const struct shard_metadata *metadata,
+                                    int count);
+
 #endif

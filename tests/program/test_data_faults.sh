@@ -136,3 +136,15 @@ expect 2 "all faults, np 4"
 ranks 1 data check "$data"
 expect 0 "a good folder"
 pass "data check names all 11 faults of a folder"
+
+# A shard under the name of another is told: its images count twice, the other's not at all.
+copy twin
+cp "$WORK/twin/$second" "$WORK/twin/train-00002-of-00003.h5"
+for command in "data check" "data info"; do
+  # shellcheck disable=SC2086
+  ranks 1 $command "$WORK/twin"
+  expect 0 "$command of a folder with a shard twice"
+  [ "$(grep -c '^warning: .*/twin/train.* and .*/twin/train.* hold the same images' "$WORK/err.txt")" = 1 ] ||
+    fail "$command does not warn of a shard that is there twice" "$WORK/err.txt"
+done
+pass "a shard that is there twice is told"
