@@ -115,7 +115,7 @@ void tensorboard_summary(struct tensorboard *t, int64_t step, struct protobuf *s
 
 /* ---- the folder ---- */
 
-static const long long LAST_SECOND = 9999999999; /* of the ten digits that a name has */
+static const long long last_second = 9999999999; /* of the ten digits that a name has */
 
 /* Whether it is an event file's name, and of what second; *ours: Convoy made it. */
 static bool is_event_file(const char *name, long long *second, bool *ours) {
@@ -147,7 +147,7 @@ static enum status survey(const char *folder, bool remove_ours, char found[NAME_
       continue;
     }
     snprintf(found, NAME_MAX + 1, "%s", entry->d_name);
-    if (second > *newest && second <= LAST_SECOND) *newest = second;
+    if (second > *newest && second <= last_second) *newest = second;
   }
 out:
   closedir(entries);
