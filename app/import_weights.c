@@ -5,6 +5,7 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,9 @@
 #include "app/safetensors.h"
 #include "model/base/log.h"
 #include "model/zoo/zoo.h"
+
+static const int64_t most_steps =
+    1000000000000; /* as --steps takes; a file that claims more is not believed */
 
 struct import_options {
   char weights[OPTION_TEXT], out[OPTION_TEXT], model[OPTION_TEXT], image[OPTION_TEXT];
@@ -67,6 +71,10 @@ static enum status moments(const struct safetensors *file, const char *name,
                        given->value[given->count == 3 ? c : 0]);
   if (record_numbers(text, number) != channels)
     return RAISE(STATUS_INPUT, "%s is '%s'; expected %d numbers", name, text, channels);
+  for (int c = 0; c < channels; c++)
+    if (!isfinite(number[c]) || (strcmp(name, "std") == 0 && number[c] <= 0))
+      return RAISE(STATUS_INPUT, "%s is '%s'; expected finite numbers%s", name, text,
+                   strcmp(name, "std") == 0 ? " above 0" : "");
   return STATUS_OK;
 }
 
@@ -122,13 +130,27 @@ static enum status find_facts(const struct safetensors *file, const struct impor
 
 /* ---- the checkpoint ---- */
 
+/* As with what is trained: no checkpoint holds such a value. */
+static enum status check_finite(const struct checkpoint_item *item) {
+  const float *value = item->data;
+  int64_t count = tensor_count(&item->tensor);
+  for (int64_t i = 0; i < count; i++)
+    if (!isfinite(value[i]))
+      return RAISE(STATUS_INPUT, "%s: element %" PRId64 " is %g; expected finite numbers", item->name, i,
+                   (double)value[i]);
+  return STATUS_OK;
+}
+
 static enum status read_arrays(const struct safetensors *file, const struct graph *graph,
                                struct trained_arrays *arrays) {
   TRY(trained_arrays_create(graph, arrays));
   enum status status = STATUS_OK;
   export_shapes(graph, arrays);
-  for (int i = 0; i < arrays->count; i++)
-    TRY_OUT(safetensors_read(file, arrays->item[i].name, &arrays->item[i].tensor, arrays->item[i].data));
+  for (int i = 0; i < arrays->count; i++) {
+    const struct checkpoint_item *item = &arrays->item[i];
+    TRY_OUT(safetensors_read(file, item->name, &item->tensor, item->data));
+    TRY_OUT(check_finite(item));
+  }
   TRY_OUT(export_restore(graph, arrays));
 out:
   if (status != STATUS_OK) trained_arrays_destroy(arrays);
@@ -148,7 +170,7 @@ static enum status write(const struct import_options *options, const struct safe
       .items = arrays->item,
       .item_count = arrays->count};
   char path[CHECKPOINT_PATH];
-  if (content.progress.step < 0) content.progress.step = 0;
+  if (content.progress.step < 0 || content.progress.step > most_steps) content.progress.step = 0;
   if (mkdir(options->out, 0777) != 0 && errno != EEXIST)
     return RAISE(STATUS_STORAGE, "cannot create the folder %s: %s", options->out, strerror(errno));
   TRY(checkpoint_write(options->out, &content, 0, false));

@@ -3,6 +3,7 @@
 #include "app/predict.h"
 
 #include <cjson/cJSON.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -169,9 +170,18 @@ static enum status print_json(const char *path, const char *name, int label, dou
   return text ? STATUS_OK : RAISE(STATUS_INPUT, "no memory for a line of results");
 }
 
+/* A name may hold anything; a control character would break the table or reach the terminal. */
+static const char *printable(const char *name, char text[PATH_MAX]) {
+  snprintf(text, PATH_MAX, "%s", name);
+  for (char *at = text; *at; at++)
+    if ((unsigned char)*at < ' ' || *at == 127) *at = '?';
+  return text;
+}
+
 static enum status print_batch(const struct predictor *predictor, int64_t first, int64_t count, bool json,
                                int width) {
   int classes = predictor->trained.graph->classes;
+  char path_text[PATH_MAX], name_text[PATH_MAX];
   for (int64_t i = 0; i < count; i++) {
     const char *path = predictor->list.path[first + i];
     const float *logits = predictor->logits + i * classes;
@@ -184,7 +194,8 @@ static enum status print_batch(const struct predictor *predictor, int64_t first,
     if (json)
       TRY(print_json(path, name, label, probability, logits, classes));
     else
-      printf("%-*s  %-12s  %.4f\n", width, path, name, probability);
+      printf("%-*s  %-12s  %.4f\n", width, printable(path, path_text), printable(name, name_text),
+             probability);
   }
   return STATUS_OK;
 }

@@ -74,6 +74,13 @@ ranks 2 "${use[@]}" "$WORK/images"
 expect 2 "predict on two ranks"
 pass "predict refuses what it cannot take"
 
+strange=$(printf '%s/a\nb\033[31m.png' "$WORK")
+cp "$(find "$WORK/images" -name '00000-*.png')" "$strange"
+ranks 1 "${use[@]}" "$strange"
+expect 0 "a file with control characters in its name"
+{ [ "$(wc -l < "$WORK/out.txt")" = 2 ] && grep -qF 'a?b?[31m.png' "$WORK/out.txt"; } || fail "the name was printed as it is" "$WORK/out.txt"
+pass "a file's name cannot break the table"
+
 if has PIL; then
   check resize "$WORK/images/00003-"*.png "$WORK/resized"
   for size in big small; do
@@ -119,6 +126,11 @@ check damage "$WORK/simplecnn.safetensors" "$WORK/damaged"
 for file in "$WORK/damaged"/*; do
   refused "weights: $(basename "$file")" "error: " import-weights "$file" --out "$WORK/x"
 done
+head -c -4 "$WORK/simplecnn.safetensors" > "$WORK/nan.safetensors"
+printf '\0\0\300\177' >> "$WORK/nan.safetensors"
+refused "a weight that is no number" "is nan; expected finite" import-weights "$WORK/nan.safetensors" --out "$WORK/x"
+LC_ALL=C sed 's/"std":"[0-9]/"std":"-/' "$WORK/simplecnn.safetensors" > "$WORK/std.safetensors"
+refused "a negative std" "expected finite numbers above 0" import-weights "$WORK/std.safetensors" --out "$WORK/x"
 refused "weights of another model" "holds\|has no\|expected" import-weights "$WORK/simplecnn.safetensors" --model resnet20 --out "$WORK/x"
 [ -e "$WORK/x" ] && fail "a refused import wrote something"
 pass "damaged weights are refused"
