@@ -47,10 +47,12 @@ enum status durable_make_folders(const char *path, size_t *made) {
     memcpy(part, path, end);
     part[end] = '\0';
     struct stat info;
-    if (mkdir(part, 0777) == 0) {
+    int reason = mkdir(part, 0777) == 0 ? 0 : errno;
+    if (reason == 0) {
       if (made && *made == 0) *made = end;
     } else if (stat(part, &info) != 0) {
-      return RAISE(STATUS_STORAGE, "cannot make the folder %s: %s", part, strerror(errno));
+      return RAISE(STATUS_STORAGE, "cannot make the folder %s: %s", part,
+                   reason == EEXIST ? "it is a link to nothing" : strerror(reason));
     } else if (!S_ISDIR(info.st_mode)) {
       return RAISE(STATUS_INPUT, "cannot make the folder %s: %s is a file", path, part);
     }

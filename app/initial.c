@@ -76,6 +76,9 @@ enum status initial_read(const struct train_options *options, const struct graph
   log_info("init: %s, step %" PRId64 "; %d arrays taken%s%s", checkpoint_name(checkpoint),
            checkpoint_progress(checkpoint)->step, count + (whole ? heads : 0),
            whole ? "" : ", new: ", whole ? "" : head[0].name);
+  const struct graph_param *weight = &graph->node[graph->logits - 1].param[0];
+  if (!whole && weight->frozen)
+    log_warning("--freeze keeps %s, which is new, as chance made it", weight->name);
 out:
   free(body);
   checkpoint_close(checkpoint);

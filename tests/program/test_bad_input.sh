@@ -118,3 +118,12 @@ done
 refuse 1 "device or pipe" --metrics "$WORK/pipe"
 [ -p "$WORK/pipe" ] || fail "--metrics: the pipe was replaced"
 pass "a pipe is not replaced by a file"
+
+# Why a folder cannot be made.
+ln -s "$WORK/gone" "$WORK/dangling"
+ranks 1 train --data "$data" --out "$WORK/dangling/run" --backend cpu --threads 1
+expect 4 "a link to nothing"
+one_error "a link to nothing"
+grep -q "dangling: it is a link to nothing" "$WORK/err.txt" || fail "a link to nothing is not named" "$WORK/err.txt"
+[ -e "$WORK/gone" ] && fail "the link's target was made"
+pass "a link to nothing is named"

@@ -33,6 +33,8 @@ pass "all ranks start from them"
 train 1 "$eight" tuned --init "$(newest base)" --epochs 1
 expect 0 "a run with other classes"
 grep -q '^init: .*; 2 arrays taken, new: fc.weight$' "$WORK/out.txt" || fail "no new last layer" "$WORK/out.txt"
+train 1 "$eight" kept --init "$(newest base)" --epochs 1 --freeze 'fc.*'
+grep -q '^warning: --freeze keeps fc.weight, which is new' "$WORK/err.txt" || fail "a frozen new layer is not told" "$WORK/err.txt"
 pass "other classes get a new last layer"
 
 # Once a run has a checkpoint of its own, it no longer needs the other's.
