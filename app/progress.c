@@ -153,9 +153,9 @@ void progress_update(struct progress *progress, const struct progress_values *va
 
 void progress_clear(struct progress *progress) {
   log_lock();
-  if (progress->drawn > 0) {
+  if (progress->live) { /* also where no line is drawn: what was typed, such as ^C, may stand there */
     char line[520];
-    int columns = terminal_columns(progress->fd) - 1; /* also what was typed behind the line, such as ^C */
+    int columns = terminal_columns(progress->fd) - 1;
     if (columns > (int)sizeof line - 3) columns = (int)sizeof line - 3;
     int length = snprintf(line, sizeof line, "\r%*s\r", columns, "");
     progress->drawn = 0;

@@ -128,7 +128,7 @@ grep -q '^code 75' "$WORK/screen.txt" || fail "Ctrl-C: the exit code" "$WORK/scr
 grep -q '^stopped by a signal at step' "$WORK/screen.txt" || fail "Ctrl-C: no last words" "$WORK/screen.txt"
 gone "Ctrl-C"
 # tmux answers a shell's own codes, not the program's: between the run's first and last line there is none
-sed -n '/convoy [0-9.]*: 1 rank/,/^stopped by/p' "$WORK/raw.txt" | sed '1s/.*convoy/convoy/' > "$WORK/run.txt"
+sed -n '/convoy [0-9.]*: 1 rank/,/stopped by a signal at/p' "$WORK/raw.txt" | sed '1s/.*convoy/convoy/' > "$WORK/run.txt"
 [ -s "$WORK/run.txt" ] || fail "the raw output" "$WORK/raw.txt"
 if LC_ALL=C grep -q $'\033' "$WORK/run.txt"; then fail "escape codes on the terminal" "$WORK/run.txt"; fi
 pass "80 columns, widened to 100: one live line without escape codes; Ctrl-C leaves nothing but words and a checkpoint"
