@@ -39,6 +39,10 @@ void signals_ignore_size_limit(void) {
   signal(SIGXFSZ, SIG_IGN);
 }
 
+void signals_ignore_closed_output(void) {
+  signal(SIGPIPE, SIG_IGN);
+}
+
 void signals_ignore(void) {
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) signal(numbers[i], SIG_IGN);
 }

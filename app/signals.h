@@ -11,6 +11,10 @@ void signals_install(void);
 /* From now on a file-size limit is a write error like any other, also to MPI, and not the process's death. */
 void signals_ignore_size_limit(void);
 
+/* From now on a reader of the output that is gone (`| head`, a dead `tee`) is a write error and not the
+ * process's death: a run goes on, and its exit code tells. */
+void signals_ignore_closed_output(void);
+
 /* From now on they are ignored: the run has ended and its status is decided. A launcher that ends a job at
  * its first rank's exit code (srun --kill-on-bad-exit) would otherwise replace that of the ranks that part
  * last.

@@ -207,6 +207,7 @@ static enum status end_run(struct train *train, enum status status) {
 
 enum status train_command(int argc, char **argv, const struct world *world) {
   struct train train = {.world = world};
+  signals_ignore_closed_output();
   start_begin(&train.start, "mpi");
   enum status status = train_options_parse(argc, argv, &train.options);
   const struct train_options *o = &train.options;

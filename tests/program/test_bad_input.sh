@@ -127,3 +127,15 @@ one_error "a link to nothing"
 grep -q "dangling: it is a link to nothing" "$WORK/err.txt" || fail "a link to nothing is not named" "$WORK/err.txt"
 [ -e "$WORK/gone" ] && fail "the link's target was made"
 pass "a link to nothing is named"
+
+# A run whose output nobody reads any more goes on.
+{
+  code=0
+  "$CONVOY" train --data "$data" --out "$WORK/unread" --backend cpu --threads 1 --epochs 20 --log-every 1 --verbose 2> "$WORK/err.txt" || code=$?
+  echo "$code" > "$WORK/code.txt"
+} | head -1 > "$WORK/out.txt"
+code=$(cat "$WORK/code.txt")
+expect 4 "nobody reads the output"
+one_error "nobody reads the output"
+grep -q '"status":[[:space:]]*"complete"' "$WORK/unread/run.json" || fail "the run did not go on" "$WORK/unread/run.json"
+pass "a run whose output nobody reads goes on"
