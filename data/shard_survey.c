@@ -150,9 +150,10 @@ enum status shard_survey(const char *const *path, int count, struct shard_metada
     at += done;
     if (status != STATUS_OK || at == count) break;
     struct survey one = {path + at, 1};
-    shard_metadata_free(&metadata[at], 1);
-    if (done > 0) /* was it this shard's fault? */
+    if (done > 0) { /* was it this shard's fault? */
+      shard_metadata_free(&metadata[at], 1);
       status = survey_all(&one, &metadata[at], &done, why);
+    }
     if (status == STATUS_OK && done == 0) status = name_fault(path[at], why, &metadata[at]);
   }
   return status;

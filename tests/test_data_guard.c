@@ -31,6 +31,7 @@ static void leave(void *context, int socket) {
   _exit(3);
 }
 
+#ifndef CONVOY_SANITIZE /* there memory is not limited */
 /* Says how much memory it gets: MiB. */
 static void swell(void *context, int socket) {
   (void)context;
@@ -39,6 +40,7 @@ static void swell(void *context, int socket) {
   while (got < 4096 && (taken[got] = malloc(1 << 20)) != NULL) got++;
   (void)child_put(socket, &got, sizeof got);
 }
+#endif
 
 /* Requests to stop are for the program, not for its child. */
 static void raise_stop(void *context, int socket) {
