@@ -30,7 +30,7 @@ int MPI_Abort(MPI_Comm comm, int code) {
 }
 
 static void spin(void) {
-  for (volatile int i = 0;; i++) {
+  for (volatile unsigned i = 0;; i++) {
   }
 }
 
