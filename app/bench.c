@@ -1,11 +1,9 @@
 /* The subcommands of `convoy bench`, their options, and what watches over them. */
 #include "app/bench.h"
 
-#include <string.h>
-
 #include "app/option_rows.h"
+#include "app/subcommand.h"
 #include "app/watchdog.h"
-#include "model/base/nearest.h"
 
 static const char *const optimizers[] = {"sgd", "adam", "adamw", NULL}; /* by enum optimizer_kind */
 static const char *const places[] = {"packed", "spread", NULL};         /* by enum scaling_place */
@@ -72,59 +70,32 @@ static const struct option_row predict_rows[] = {
     .count = sizeof list / sizeof *list                                                                      \
   }
 
-static const struct subcommand {
-  const char *name;
-  struct option_table table;
-  enum status (*run)(const struct world *world, const struct bench_options *options);
-} subcommands[] = {
-    {"step", TABLE("step", "Times a training step and each of its parts on random images.", step_rows),
-     bench_step},
-    {"scaling",
-     TABLE("scaling", "Times steps on some and on all of the ranks: strong and weak scaling.", scaling_rows),
-     bench_scaling},
-    {"predict",
-     TABLE("predict", "Predicts a step's time on up to 4,096 ranks from measured all-reduces.", predict_rows),
-     bench_predict},
+static const struct option_table tables[] = {
+    TABLE("step", "Times a training step and each of its parts on random images.", step_rows),
+    TABLE("scaling", "Times steps on some and on all of the ranks: strong and weak scaling.", scaling_rows),
+    TABLE("predict", "Predicts a step's time on up to 4,096 ranks from measured all-reduces.", predict_rows),
 };
-enum { SUBCOMMANDS = sizeof subcommands / sizeof *subcommands };
-
-static const char *subcommand_name(const void *table, int index) {
-  return ((const struct subcommand *)table)[index].name;
-}
-
-static const struct subcommand *find(int argc, char **argv) {
-  for (int i = 0; argc > 1 && i < SUBCOMMANDS; i++)
-    if (strcmp(argv[1], subcommands[i].name) == 0) return &subcommands[i];
-  return NULL;
-}
+enum { SUBCOMMANDS = sizeof tables / sizeof *tables };
+static enum status (*const runs[SUBCOMMANDS])(const struct world *, const struct bench_options *) = {
+    bench_step, bench_scaling, bench_predict};
+static const struct subcommand_set set = {"bench", tables, SUBCOMMANDS};
 
 void bench_help(int argc, char **argv, FILE *stream) {
-  const struct subcommand *subcommand = find(argc, argv);
-  if (subcommand) {
-    options_help(&subcommand->table, stream);
-    return;
-  }
-  fprintf(stream, "usage: convoy bench COMMAND [options]\n\n");
-  for (int i = 0; i < SUBCOMMANDS; i++)
-    fprintf(stream, "  %-9s%s\n", subcommands[i].name, subcommands[i].table.summary);
-  fprintf(stream, "\n'convoy bench COMMAND --help' lists a command's options.\n");
-}
-
-static enum status refuse(int argc, char **argv) {
-  if (argc < 2) return RAISE(STATUS_INPUT, "convoy bench: no command, expected step, scaling or predict");
-  int nearest = nearest_name(argv[1], subcommands, SUBCOMMANDS, subcommand_name);
-  return RAISE(STATUS_INPUT, "unknown command 'bench %s'; did you mean 'bench %s'?", argv[1],
-               subcommands[nearest].name);
+  int found = subcommand_find(&set, argc, argv);
+  if (found >= 0)
+    options_help(&tables[found], stream);
+  else
+    subcommand_list(&set, stream);
 }
 
 enum status bench_command(int argc, char **argv, const struct world *world) {
-  const struct subcommand *subcommand = find(argc, argv);
+  int found = subcommand_find(&set, argc, argv);
   struct bench_options options = {0};
   struct watchdog *watchdog;
-  TRY(world_agree(world, subcommand ? options_parse(&subcommand->table, argc - 1, argv + 1, &options)
-                                    : refuse(argc, argv)));
+  TRY(world_agree(world, found >= 0 ? options_parse(&tables[found], argc - 1, argv + 1, &options)
+                                    : subcommand_refuse(&set, argc, argv)));
   enum status status = watchdog_start(world, (int)options.init_timeout, (int)options.comm_timeout, &watchdog);
-  if (status == STATUS_OK) status = subcommand->run(world, &options);
+  if (status == STATUS_OK) status = runs[found](world, &options);
   watchdog_stop(watchdog, status);
   return status;
 }

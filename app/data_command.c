@@ -6,13 +6,13 @@
 #include <string.h>
 
 #include "app/options.h"
+#include "app/subcommand.h"
 #include "data/check.h"
 #include "data/dataset.h"
 #include "data/import.h"
 #include "data/import_shards.h"
 #include "data/synth.h"
 #include "model/base/log.h"
-#include "model/base/nearest.h"
 
 /* The options of all four; each command's table has only its own. */
 struct data_options {
@@ -176,44 +176,18 @@ static enum status run_info(const struct data_options *options, const struct wor
     .count = sizeof table_rows / sizeof *table_rows                                                          \
   }
 
-static const struct subcommand {
-  const char *name;
-  struct option_table table;
+static const struct option_table tables[] = {
+    TABLE("import", "Makes shards from image files or an archive of them.", import_rows),
+    TABLE("synth", "Generates a set that a small network learns.", synth_rows),
+    TABLE("check", "Verifies every byte of a folder of shards and names all faults.", data_rows),
+    TABLE("info", "Describes a folder of shards.", data_rows),
+};
+enum { SUBCOMMANDS = sizeof tables / sizeof *tables };
+static const struct {
   enum status (*run)(const struct data_options *options);                                /* on rank 0 */
   enum status (*run_all)(const struct data_options *options, const struct world *world); /* or on all ranks */
-} subcommands[] = {
-    {"import", TABLE("import", "Makes shards from image files or an archive of them.", import_rows),
-     run_import, NULL},
-    {"synth", TABLE("synth", "Generates a set that a small network learns.", synth_rows), run_synth, NULL},
-    {"check", TABLE("check", "Verifies every byte of a folder of shards and names all faults.", data_rows),
-     run_check, NULL},
-    {"info", TABLE("info", "Describes a folder of shards.", data_rows), NULL, run_info},
-};
-enum { SUBCOMMANDS = sizeof subcommands / sizeof *subcommands };
-
-static const char *subcommand_name(const void *table, int index) {
-  return ((const struct subcommand *)table)[index].name;
-}
-
-static const struct subcommand *find(int argc, char **argv) {
-  for (int i = 0; argc > 1 && i < SUBCOMMANDS; i++)
-    if (strcmp(argv[1], subcommands[i].name) == 0) return &subcommands[i];
-  return NULL;
-}
-
-static void list_commands(FILE *stream) {
-  fprintf(stream, "usage: convoy data COMMAND [options]\n\n");
-  for (int i = 0; i < SUBCOMMANDS; i++)
-    fprintf(stream, "  %-8s%s\n", subcommands[i].name, subcommands[i].table.summary);
-  fprintf(stream, "\n'convoy data COMMAND --help' lists a command's options.\n");
-}
-
-static enum status refuse(int argc, char **argv) {
-  if (argc < 2) return RAISE(STATUS_INPUT, "convoy data: no command, expected import, synth, check or info");
-  int nearest = nearest_name(argv[1], subcommands, SUBCOMMANDS, subcommand_name);
-  return RAISE(STATUS_INPUT, "unknown command 'data %s'; did you mean 'data %s'?", argv[1],
-               subcommands[nearest].name);
-}
+} runs[SUBCOMMANDS] = {{run_import, NULL}, {run_synth, NULL}, {run_check, NULL}, {NULL, run_info}};
+static const struct subcommand_set set = {"data", tables, SUBCOMMANDS};
 
 /* Rows marked OPTION_OPERAND may be given by name or as plain words: by name where the name is there. */
 enum { MOST_ROWS = 12 };
@@ -244,24 +218,24 @@ static bool has_operand(int argc, char **argv) {
 }
 
 void data_help(int argc, char **argv, FILE *stream) {
-  const struct subcommand *subcommand = find(argc, argv);
+  int found = subcommand_find(&set, argc, argv);
   struct option_row rows[MOST_ROWS];
-  if (!subcommand) {
-    list_commands(stream);
+  if (found < 0) {
+    subcommand_list(&set, stream);
     return;
   }
-  struct option_table named = choose_operands(&subcommand->table, argc, argv, true, rows);
+  struct option_table named = choose_operands(&tables[found], argc, argv, true, rows);
   options_help(&named, stream);
 }
 
 enum status data_command(int argc, char **argv, const struct world *world) {
-  const struct subcommand *subcommand = find(argc, argv);
+  int found = subcommand_find(&set, argc, argv);
   struct option_row rows[MOST_ROWS];
-  if (!subcommand) return world_agree(world, refuse(argc, argv));
+  if (found < 0) return world_agree(world, subcommand_refuse(&set, argc, argv));
   struct data_options options = {.seed = 0};
   bool all_named = !has_operand(argc - 1, argv + 1);
-  struct option_table table = choose_operands(&subcommand->table, argc, argv, all_named, rows);
+  struct option_table table = choose_operands(&tables[found], argc, argv, all_named, rows);
   TRY(world_agree(world, options_parse(&table, argc - 1, argv + 1, &options)));
-  if (subcommand->run_all) return subcommand->run_all(&options, world);
-  return world_agree(world, world->rank == 0 ? subcommand->run(&options) : STATUS_OK);
+  if (runs[found].run_all) return runs[found].run_all(&options, world);
+  return world_agree(world, world->rank == 0 ? runs[found].run(&options) : STATUS_OK);
 }
