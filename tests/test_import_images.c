@@ -113,35 +113,24 @@ static void claimed_sizes_are_not_believed(void **state) {
 /* A picture with edges and noise. */
 static struct made_bytes make_picture(int size, int across, int down, int quality, bool grey,
                                       bool progressive) {
-  struct jpeg_compress_struct encoder;
-  struct jpeg_error_mgr errors;
-  unsigned char *data = NULL;
-  unsigned long count = 0;
-  encoder.err = jpeg_std_error(&errors);
-  jpeg_create_compress(&encoder);
-  jpeg_mem_dest(&encoder, &data, &count);
-  encoder.image_width = encoder.image_height = (JDIMENSION)size;
-  encoder.input_components = grey ? 1 : 3;
-  encoder.in_color_space = grey ? JCS_GRAYSCALE : JCS_RGB;
-  jpeg_set_defaults(&encoder);
-  jpeg_set_quality(&encoder, quality, TRUE);
-  encoder.comp_info[0].h_samp_factor = across;
-  encoder.comp_info[0].v_samp_factor = down;
-  if (progressive) jpeg_simple_progression(&encoder);
-  jpeg_start_compress(&encoder, TRUE);
+  struct made_jpeg jpeg;
+  struct jpeg_compress_struct *encoder = &jpeg.encoder;
+  made_jpeg_begin(&jpeg, size, grey ? 1 : 3, grey ? JCS_GRAYSCALE : JCS_RGB, quality);
+  encoder->comp_info[0].h_samp_factor = across;
+  encoder->comp_info[0].v_samp_factor = down;
+  if (progressive) jpeg_simple_progression(encoder);
+  jpeg_start_compress(encoder, TRUE);
   uint8_t row[64 * 3];
   JSAMPROW rows[1] = {row};
   for (int y = 0; y < size; y++) {
-    for (int i = 0; i < size * encoder.input_components; i++) {
-      int x = i / encoder.input_components, c = i % encoder.input_components;
+    for (int i = 0; i < size * encoder->input_components; i++) {
+      int x = i / encoder->input_components, c = i % encoder->input_components;
       int base = (x / 9 + y / 7 + c) % 2 ? 60 + 30 * c : 200 - 40 * c;
       row[i] = (uint8_t)(base + make_value((uint32_t)y, i) % 24);
     }
-    jpeg_write_scanlines(&encoder, rows, 1);
+    jpeg_write_scanlines(encoder, rows, 1);
   }
-  jpeg_finish_compress(&encoder);
-  jpeg_destroy_compress(&encoder);
-  return (struct made_bytes){data, count};
+  return made_jpeg_end(&jpeg);
 }
 
 #ifdef CONVOY_STB
