@@ -70,7 +70,7 @@ one_error "--quiet --verbose"
 pass "--quiet, --verbose"
 
 # ---- on a terminal ----
-command -v tmux > /dev/null || { echo "skipped: no tmux"; exit 0; }
+command -v tmux > /dev/null || { echo "skipped: no tmux"; exit 77; }
 tmux() { command tmux -S "$WORK/tmux-$terminals" -f /dev/null "$@"; } # a server a terminal: one may take its time to end
 terminals=0
 trap 'tmux kill-server 2> /dev/null; rm -rf "$WORK"' EXIT
