@@ -76,6 +76,9 @@ enum status checkpoint_free_space(const char *directory, int64_t *bytes);
 enum status checkpoint_write(const char *directory, const struct checkpoint_content *content, int keep,
                              bool best);
 
+/* STATUS_INPUT if the folder holds a checkpoint: what is not a run's own goes to a folder without any. */
+enum status checkpoint_check_none(const char *directory);
+
 /* Writes the name of step's file, "DIRECTORY/step-00000042.h5", to path[CHECKPOINT_PATH] and returns path. */
 const char *checkpoint_path(const char *directory, int64_t step, char *path);
 

@@ -88,6 +88,18 @@ enum status checkpoint_free_space(const char *directory, int64_t *bytes) {
   return durable_free_space(directory, bytes);
 }
 
+enum status checkpoint_check_none(const char *directory) {
+  struct listing listing;
+  char path[CHECKPOINT_PATH];
+  TRY(list_open(directory, "", &listing));
+  enum status status = STATUS_OK;
+  if (listing.count > 0)
+    status = RAISE(STATUS_INPUT, "%s is there; expected a folder without checkpoints: give another --out",
+                   checkpoint_path(directory, listing.steps[0], path));
+  list_close(&listing);
+  return status;
+}
+
 /* ---- writing
  * ------------------------------------------------------------------------------------------------------- */
 
@@ -205,7 +217,9 @@ enum status checkpoint_find(const char *path, struct checkpoint **checkpoint) {
     return RAISE(STATUS_INPUT,
                  "%s is no checkpoint; 'convoy import-weights %s --out DIR' makes one of it, for --init too",
                  path, path);
-  if (!S_ISDIR(info.st_mode)) return checkpoint_open(path, checkpoint);
+  if (S_ISREG(info.st_mode)) return checkpoint_open(path, checkpoint);
+  if (!S_ISDIR(info.st_mode))
+    return RAISE(STATUS_INPUT, "%s is a pipe or device; expected a checkpoint or a folder of them", path);
   snprintf(inner, sizeof inner, "%s/checkpoints", path);
   const char *directory = stat(inner, &info) == 0 && S_ISDIR(info.st_mode) ? inner : path;
   TRY(checkpoint_newest(directory, checkpoint));

@@ -1,7 +1,7 @@
 /* The config file: `name = value` lines, the names those of the options, read with inih. */
+#include "app/input.h"
 #include "app/options.h"
 
-#include <errno.h>
 #include <ini.h>
 #include <string.h>
 
@@ -51,8 +51,12 @@ static int handle_key(void *user, const char *section, const char *name, const c
 
 enum status config_read(const struct option_table *table, const char *path, void *values) {
   struct reading reading = {.table = table, .path = path, .values = values};
-  reading.file = fopen(path, "r");
-  if (!reading.file) return RAISE(STATUS_INPUT, "cannot open config file %s: %s", path, strerror(errno));
+  char reason[INPUT_REASON];
+  int64_t bytes;
+  reading.file = input_open(path, &bytes, reason);
+  if (!reading.file)
+    return RAISE(STATUS_INPUT, "cannot open config file %s: %s; expected a file, which each rank reads", path,
+                 reason);
   int fault = ini_parse_stream(read_line, &reading, handle_key, &reading);
   bool unreadable = ferror(reading.file) != 0;
   fclose(reading.file);

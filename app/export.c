@@ -22,7 +22,7 @@ static const char *const formats[] = {[FORMAT_ONNX] = "onnx", [FORMAT_SAFETENSOR
 // clang-format off
 static const struct option_row rows[] = {
     ROW_CHECKPOINT,
-    TEXT("out", out, NULL, "FILE", OPTION_REQUIRED, "the file to write; one that is there is replaced", .letter = 'o'),
+    TEXT("out", out, NULL, "FILE", OPTION_REQUIRED, "the file to write; a former export is replaced", .letter = 'o'),
     CHOICE("format", format, formats, "onnx", 0, "onnx: with normalisation and class names; safetensors: torchvision's names"),
     FLAG("quiet", quiet, 0, "say nothing", .letter = 'q'),
 };
@@ -47,11 +47,13 @@ static enum status run(const struct export_options *options) {
   struct trained trained;
   struct trained_arrays arrays = {0};
   enum status status;
+  bool onnx = options->format == FORMAT_ONNX;
+  TRY(output_check(options->out, onnx ? &export_onnx_kind : &export_safetensors_kind));
   TRY(trained_open(options->checkpoint, &trained));
   TRY_OUT(trained_read(&trained, &arrays));
   TRY_OUT(export_reorder(trained.graph, &arrays));
-  TRY_OUT(options->format == FORMAT_ONNX ? export_onnx(&trained, &arrays, options->out)
-                                         : export_safetensors(&trained, &arrays, options->out));
+  TRY_OUT(onnx ? export_onnx(&trained, &arrays, options->out)
+               : export_safetensors(&trained, &arrays, options->out));
   log_info("%s: %s of %s (step %" PRId64 "), %" PRId64 " parameters", options->out, trained.model,
            checkpoint_name(trained.checkpoint), checkpoint_progress(trained.checkpoint)->step,
            graph_parameter_count(trained.graph));

@@ -4,6 +4,7 @@
 
 #include "app/trained.h"
 #include "app/options.h"
+#include "app/output.h"
 #include "model/base/world.h"
 
 enum status export_command(int argc, char **argv, const struct world *world);
@@ -15,6 +16,8 @@ enum status export_reorder(const struct graph *graph, struct trained_arrays *arr
 /* The way back, elements and shapes; and the reordered shapes alone. */
 enum status export_restore(const struct graph *graph, struct trained_arrays *arrays);
 void export_shapes(const struct graph *graph, struct trained_arrays *arrays);
+
+extern const struct output_kind export_onnx_kind, export_safetensors_kind; /* of their files */
 
 /* Each writes `path` (whole or not at all, see durable.h) from reordered arrays.
  *

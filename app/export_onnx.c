@@ -273,6 +273,10 @@ static enum status write_graph(struct writer *writer) {
   return STATUS_OK;
 }
 
+/* MODEL_PRODUCER, which stands second */
+const struct output_kind export_onnx_kind = {"ONNX file of convoy export", "\x12\x06"
+                                                                           "convoy"};
+
 enum status export_onnx(const struct trained *trained, const struct trained_arrays *arrays,
                         const char *path) {
   struct writer writer = {.trained = trained, .arrays = arrays};

@@ -86,6 +86,9 @@ static void little_endian(uint64_t value, uint8_t bytes[8]) {
   for (int i = 0; i < 8; i++) bytes[i] = (uint8_t)(value >> 8 * i);
 }
 
+const struct output_kind export_safetensors_kind = {"safetensors file of convoy export",
+                                                    "\"producer\":\"convoy "};
+
 enum status export_safetensors(const struct trained *trained, const struct trained_arrays *arrays,
                                const char *path) {
   int counters = 0;

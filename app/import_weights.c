@@ -3,16 +3,16 @@
 #include "app/import_weights.h"
 
 #include <cjson/cJSON.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "app/durable.h"
 #include "app/export.h"
 #include "app/option_rows.h"
+#include "app/output.h"
 #include "app/record.h"
 #include "app/safetensors.h"
 #include "model/base/log.h"
@@ -31,7 +31,7 @@ struct import_options {
 // clang-format off
 static const struct option_row rows[] = {
     TEXT("weights", weights, NULL, "FILE", OPTION_REQUIRED | OPTION_OPERAND, "a safetensors file with torchvision's names"),
-    TEXT("out", out, NULL, "DIR", OPTION_REQUIRED, "folder for the checkpoint", .letter = 'o'),
+    TEXT("out", out, NULL, "DIR", OPTION_REQUIRED, "folder for the checkpoint; without others", .letter = 'o'),
     TEXT("model", model, NULL, "NAME", 0, "its model (default: as the file's metadata says)"),
     TEXT("image", image, NULL, "HxWxC", 0, "size of the images (default: by the metadata, else 32x32x3)"),
     TRIPLE("mean", mean, -10, 10, NULL, "R,G,B", 0, "subtracted from pixels in 0..1 (default: by the metadata)"),
@@ -171,8 +171,7 @@ static enum status write(const struct import_options *options, const struct safe
       .item_count = arrays->count};
   char path[CHECKPOINT_PATH];
   if (content.progress.step < 0 || content.progress.step > most_steps) content.progress.step = 0;
-  if (mkdir(options->out, 0777) != 0 && errno != EEXIST)
-    return RAISE(STATUS_STORAGE, "cannot create the folder %s: %s", options->out, strerror(errno));
+  TRY(durable_make_folders(options->out, NULL));
   TRY(checkpoint_write(options->out, &content, 0, false));
   log_info("%s: %s in %d classes, %d arrays of %s",
            checkpoint_path(options->out, content.progress.step, path), facts->model, facts->classes,
@@ -186,6 +185,8 @@ static enum status run(const struct import_options *options) {
   struct trained_arrays arrays = {0};
   struct facts facts = {.model = NULL};
   enum status status;
+  TRY(output_check_name(options->out));
+  TRY(checkpoint_check_none(options->out));
   TRY_OUT(safetensors_open(options->weights, &file));
   TRY_OUT(find_facts(file, options, &facts));
   TRY_OUT(zoo_build(facts.model, facts.height, facts.width, facts.channels, facts.classes, &graph));

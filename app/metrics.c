@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "app/durable.h"
+#include "app/output.h"
 #include "model/base/clock.h"
 #include "model/base/log.h"
 
@@ -103,6 +103,11 @@ static void update(struct metrics *metrics, bool always) {
   error_clear();
 }
 
+enum status metrics_check(const char *path) {
+  static const struct output_kind kind = {"file of --metrics", "# HELP convoy_train_running "};
+  return output_check(path, &kind);
+}
+
 enum status metrics_open(const char *path, const struct metrics_run *run, struct metrics **out) {
   struct metrics *metrics = calloc(1, sizeof *metrics);
   if (!metrics) return RAISE(STATUS_INPUT, "no memory for --metrics");
@@ -119,7 +124,7 @@ enum status metrics_open(const char *path, const struct metrics_run *run, struct
   metrics->usage = (struct backend_usage){.busy = NAN};
   metrics->epoch = (struct runlog_epoch){.train_accuracy = NAN, .test_loss = NAN, .test_accuracy = NAN};
   enum status status = length < (int)sizeof metrics->temporary
-                           ? durable_check_target(path)
+                           ? metrics_check(path)
                            : RAISE(STATUS_STORAGE, "--metrics %.100s…: the path is too long", path);
   if (status == STATUS_OK) status = write_file(metrics);
   if (status != STATUS_OK)

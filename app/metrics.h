@@ -15,6 +15,9 @@ struct metrics_run {
 
 struct metrics;
 
+/* STATUS_INPUT if the file is one that may not be replaced (output.h). Writes nothing. */
+enum status metrics_check(const char *path);
+
 /* STATUS_STORAGE if the file cannot be written: it is tried at once. */
 enum status metrics_open(const char *path, const struct metrics_run *run, struct metrics **metrics);
 

@@ -11,6 +11,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
+#include "app/input.h"
 #include "data/image_decode.h"
 
 enum { MAX_BYTES = 1 << 28 };
@@ -87,15 +88,14 @@ void predict_list_destroy(struct predict_list *list) {
 
 static enum status read_file(const char *path, uint8_t **data, size_t *bytes) {
   enum status status = STATUS_OK;
-  struct stat info;
-  FILE *file = fopen(path, "rb");
+  char reason[INPUT_REASON];
+  int64_t size;
+  FILE *file = input_open(path, &size, reason);
   *data = NULL;
-  if (!file || fstat(fileno(file), &info) != 0)
-    TRY_OUT(RAISE(STATUS_INPUT, "%s cannot be read: %s", path, strerror(errno)));
-  if (info.st_size > MAX_BYTES)
-    TRY_OUT(RAISE(STATUS_INPUT, "%s has %lld bytes, expected at most %d", path, (long long)info.st_size,
-                  MAX_BYTES));
-  *bytes = (size_t)info.st_size;
+  if (!file) TRY_OUT(RAISE(STATUS_INPUT, "%s cannot be read: %s", path, reason));
+  if (size > MAX_BYTES)
+    TRY_OUT(RAISE(STATUS_INPUT, "%s has %lld bytes, expected at most %d", path, (long long)size, MAX_BYTES));
+  *bytes = (size_t)size;
   *data = malloc(*bytes + 1);
   if (!*data) TRY_OUT(RAISE(STATUS_INPUT, "%s: no memory for its %zu bytes", path, *bytes));
   if (fread(*data, 1, *bytes, file) != *bytes) {

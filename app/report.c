@@ -5,10 +5,11 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "app/durable.h"
+#include "app/input.h"
+#include "app/output.h"
 #include "app/report_parts.h"
 #include "model/base/log.h"
 
@@ -31,7 +32,7 @@ static const struct option_row rows[] = {
      FIELD(out),
      .value = "FILE",
      .initial = "report.html",
-     .help = "the page; one that is there is replaced"},
+     .help = "the page; a former one is replaced"},
     {.name = "svg",
      .type = OPTION_TEXT_VALUE,
      FIELD(svg),
@@ -48,26 +49,40 @@ const struct option_table report_table = {
 
 /* run.json; a folder that has only a scaling.csv needs none. */
 static enum status read_json(const char *folder, cJSON **json) {
-  char path[PATH_MAX];
-  struct stat info;
+  char path[PATH_MAX], reason[INPUT_REASON];
+  int64_t bytes;
   enum status status = STATUS_OK;
   char *text = NULL;
   snprintf(path, sizeof path, "%s/scaling.csv", folder);
   bool scaling = access(path, R_OK) == 0;
   snprintf(path, sizeof path, "%s/run.json", folder);
-  FILE *file = fopen(path, "r");
+  FILE *file = input_open(path, &bytes, reason);
   if (!file && errno == ENOENT && scaling) return STATUS_OK;
-  if (!file || fstat(fileno(file), &info) != 0)
-    TRY_OUT(RAISE(STATUS_INPUT, "%s: %s; expected the folder of a run", path, strerror(errno)));
-  text = malloc((size_t)info.st_size + 1);
+  if (!file) TRY_OUT(RAISE(STATUS_INPUT, "%s: %s; expected the folder of a run", path, reason));
+  text = malloc((size_t)bytes + 1);
   if (!text) TRY_OUT(RAISE(STATUS_INPUT, "%s: no memory", path));
-  size_t count = fread(text, 1, (size_t)info.st_size, file);
+  size_t count = fread(text, 1, (size_t)bytes, file);
   *json = cJSON_ParseWithLength(text, count);
   if (!cJSON_IsObject(*json)) TRY_OUT(RAISE(STATUS_INPUT, "%s is not a JSON object: damaged?", path));
 out:
   free(text);
   if (file) fclose(file);
   return status;
+}
+
+/* Before anything is read or drawn. */
+static enum status check_outputs(const struct report_options *options) {
+  const char *const path[] = {options->out, options->svg, options->png};
+  const struct output_kind *const kind[] = {&report_page_kind, &output_svg, &output_png};
+  for (int i = 0; i < 3; i++) {
+    if (!path[i][0]) continue;
+    TRY(output_check(path[i], kind[i]));
+    for (int j = 0; j < i; j++)
+      if (path[j][0] && output_same(path[i], path[j]))
+        return RAISE(STATUS_INPUT, "%s is to be both a %s and a %s; give two names", path[i], kind[j]->name,
+                     kind[i]->name);
+  }
+  return STATUS_OK;
 }
 
 static enum status run_report(const struct report_options *options) {
@@ -79,6 +94,7 @@ static enum status run_report(const struct report_options *options) {
   FILE *page = NULL;
   if (count > REPORT_RUNS)
     return RAISE(STATUS_INPUT, "found %d runs; a page takes at most %d", count, REPORT_RUNS);
+  TRY(check_outputs(options));
   for (int r = 0; r < count; r++) {
     run[r].folder = options->runs.word[r];
     TRY_OUT(read_json(run[r].folder, &run[r].json));

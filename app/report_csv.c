@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/input.h"
 #include "app/report_parts.h"
 
 /* The place of a column in the header, -1: not there. */
@@ -89,9 +90,11 @@ enum status report_read(const char *path, const char *x, const char *y, const ch
   int64_t capacity = 0;
   long long number = 1;
   *series = (struct report_series){0};
-  FILE *file = fopen(path, "r");
+  char reason[INPUT_REASON];
+  int64_t bytes;
+  FILE *file = input_open(path, &bytes, reason);
   if (!file && errno == ENOENT) return STATUS_OK;
-  if (!file) return RAISE(STATUS_INPUT, "%s cannot be read: %s", path, strerror(errno));
+  if (!file) return RAISE(STATUS_INPUT, "%s cannot be read: %s", path, reason);
   int at_x = -1, at_y = -1, at_key = -1;
   if (getline(&line, &room, file) > 0) {
     at_x = column_of(line, x);

@@ -165,8 +165,11 @@ out:
   return status;
 }
 
+#define TITLE "<title>Convoy report</title>"
+const struct output_kind report_page_kind = {"page of convoy report", TITLE};
+
 enum status report_page(FILE *page, const struct report_run *run, int count) {
-  fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Convoy report</title>\n"
+  fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">" TITLE "\n"
         "<meta name=\"viewport\" content=\"width=device-width\"><style>\n",
         page);
   put_style(page);

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "app/output.h"
 #include "model/base/error.h"
 
 enum {
@@ -80,6 +81,7 @@ void report_put_text(FILE *page, const char *text);
 
 /* ---- report_page.c ---- */
 
+extern const struct output_kind report_page_kind;
 enum status report_page(FILE *page, const struct report_run *run, int count);
 
 /* ---- report_plot.c ---- */

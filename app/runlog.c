@@ -20,6 +20,16 @@ static const struct runlog_csv loss_csv = {"step,epoch,loss,lr,images_per_s,seco
 static const struct runlog_csv epochs_csv = {
     "epoch,step,train_loss,train_accuracy,test_loss,test_accuracy,images_per_s,seconds", 1, 0};
 
+/* The first three are removed by --overwrite; the others end or stay with their users. */
+static const char *const own_names[] = {"loss.csv", "epochs.csv", "run.json", "lock", "checkpoints"};
+enum { OWN_NAMES = sizeof own_names / sizeof *own_names, OWN_FILES = 3 };
+
+bool runlog_owns(const char *name) {
+  for (int i = 0; i < OWN_NAMES; i++)
+    if (strcmp(own_names[i], name) == 0) return true;
+  return false;
+}
+
 const char *runlog_path(const struct runlog *runlog, const char *name, char path[PATH_MAX]) {
   if (snprintf(path, PATH_MAX, "%s/%s", runlog->out, name) >= PATH_MAX) path[PATH_MAX - 1] = '\0';
   return path;
@@ -121,13 +131,13 @@ void runlog_close(struct runlog *runlog) {
  * ------------------------------------------------------------------------------------------------------ */
 
 static enum status remove_former(struct runlog *runlog) {
-  static const char *const names[] = {"loss.csv",     "epochs.csv",     "run.json",
-                                      "loss.csv.tmp", "epochs.csv.tmp", "run.json.tmp"};
-  char path[PATH_MAX];
+  char name[32], path[PATH_MAX];
   TRY(checkpoint_remove_all(runlog->checkpoints));
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (unlink(runlog_path(runlog, names[i], path)) != 0 && errno != ENOENT)
+  for (int i = 0; i < 2 * OWN_FILES; i++) {
+    snprintf(name, sizeof name, "%s%s", own_names[i / 2], i % 2 ? ".tmp" : "");
+    if (unlink(runlog_path(runlog, name, path)) != 0 && errno != ENOENT)
       return RAISE(STATUS_STORAGE, "cannot delete %s: %s", path, strerror(errno));
+  }
   return STATUS_OK;
 }
 

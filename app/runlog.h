@@ -19,6 +19,9 @@ enum runlog_mode {
 
 struct runlog;
 
+/* Whether a run gives this name to a file or folder of its own. */
+bool runlog_owns(const char *name);
+
 /* STATUS_INPUT if a run in this mode would be refused: the folder holds something (RUNLOG_NEW), is no folder,
  * or is locked by another job. Creates and changes nothing. */
 enum status runlog_check(const char *out, enum runlog_mode mode);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "app/durable.h"
+#include "app/input.h"
 
 struct runlog_value runlog_text(const char *name, const char *text) {
   return (struct runlog_value){.name = name, .type = RUNLOG_TEXT, .text = text};
@@ -151,7 +152,9 @@ static cJSON *start_node(const struct runlog *runlog) {
   char path[PATH_MAX], *text = NULL;
   cJSON *json = NULL, *start = NULL;
   if (runlog->mode != RUNLOG_RESUME) return time_node();
-  FILE *file = fopen(runlog_path(runlog, "run.json", path), "rb");
+  char reason[INPUT_REASON];
+  int64_t size;
+  FILE *file = input_open(runlog_path(runlog, "run.json", path), &size, reason);
   if (!file) return time_node();
   size_t capacity = 1 << 20, bytes = 0;
   if ((text = malloc(capacity + 1))) bytes = fread(text, 1, capacity, file);

@@ -2,11 +2,11 @@
 #include "app/safetensors.h"
 
 #include <cjson/cJSON.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+
+#include "app/input.h"
 
 enum { PREFIX = 8, MAX_HEADER = 100 << 20 /* as the format's own reader */ };
 
@@ -23,12 +23,11 @@ struct safetensors {
 
 static enum status read_bytes(struct safetensors *file) {
   enum status status = STATUS_OK;
-  struct stat info;
-  FILE *stream = fopen(file->path, "rb");
-  if (!stream || fstat(fileno(stream), &info) != 0)
-    TRY_OUT(RAISE(STATUS_INPUT, "%s cannot be read: %s", file->path, strerror(errno)));
-  if (!S_ISREG(info.st_mode)) TRY_OUT(RAISE(STATUS_INPUT, "%s is not a file", file->path));
-  file->count = (size_t)info.st_size;
+  char reason[INPUT_REASON];
+  int64_t bytes;
+  FILE *stream = input_open(file->path, &bytes, reason);
+  if (!stream) TRY_OUT(RAISE(STATUS_INPUT, "%s cannot be read: %s", file->path, reason));
+  file->count = (size_t)bytes;
   file->bytes = malloc(file->count + 1);
   if (!file->bytes) TRY_OUT(RAISE(STATUS_INPUT, "%s: no memory for its %zu bytes", file->path, file->count));
   if (fread(file->bytes, 1, file->count, stream) != file->count)

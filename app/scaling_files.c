@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "app/durable.h"
+#include "app/output.h"
 #include "model/base/clock.h"
 #include "model/base/log.h"
 
@@ -25,11 +26,36 @@ static enum status path_of(const char *folder, const char *name, const char *end
   return STATUS_OK;
 }
 
+/* What each command writes. */
+static const struct {
+  const char *command, *name;
+  struct output_kind kind;
+} outputs[] = {
+    {"scaling", "scaling.csv", {"table of convoy bench scaling", "mode,ranks,hosts,batch,"}},
+    {"scaling", "scaling.gp", {"script of convoy bench scaling", "# Makes scaling.svg and "}},
+    {"predict", "predict.csv", {"table of convoy bench predict", "algorithm,ranks,hosts,step_ms,"}},
+    {"predict", "allreduce.csv", {"table of convoy bench predict", "network,ranks,bytes,"}},
+    {"predict", "predict.gp", {"script of convoy bench predict", "# Makes predict.svg and "}}};
+
+static enum status check_outputs(const char *folder, const char *name) {
+  char path[PATH_MAX];
+  for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) {
+    if (strcmp(outputs[i].command, name) != 0) continue;
+    TRY(path_of(folder, outputs[i].name, "", path));
+    TRY(output_check(path, &outputs[i].kind));
+  }
+  TRY(path_of(folder, name, ".svg", path));
+  TRY(output_check(path, &output_svg));
+  TRY(path_of(folder, name, ".png", path));
+  return output_check(path, &output_png);
+}
+
 enum status scaling_folder_open(const char *folder, const char *name, bool overwrite, size_t *made) {
   char path[PATH_MAX];
   TRY(path_of(folder, name, ".csv", path));
   if (!overwrite && access(path, F_OK) == 0)
     return RAISE(STATUS_INPUT, "%s is there already: --overwrite replaces it, or give another --out", path);
+  TRY(check_outputs(folder, name));
   TRY(durable_make_folders(folder, made));
   if (access(folder, W_OK | X_OK) != 0)
     return RAISE(STATUS_STORAGE, "cannot write to %s: %s", folder, strerror(errno));

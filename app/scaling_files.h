@@ -8,7 +8,8 @@
 #include "model/base/error.h"
 
 /* Makes `folder` for the results NAME.csv; *made as durable_make_folders gives it. STATUS_INPUT if a former
- * result is there and `overwrite` is not set, STATUS_STORAGE if nothing can be written. */
+ * result is there and `overwrite` is not set, or a file that may not be replaced (output.h); STATUS_STORAGE
+ * if nothing can be written. */
 enum status scaling_folder_open(const char *folder, const char *name, bool overwrite, size_t *made);
 
 /* Removes the folder and parents again as far as they are empty and were made: for results that did not come

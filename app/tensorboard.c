@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "app/durable.h"
+#include "app/output.h"
 #include "model/base/log.h"
 
 static const char prefix[] = "events.out.tfevents.", suffix[] = ".convoy";
@@ -157,6 +158,7 @@ out:
 enum status tensorboard_check(const char *folder, enum runlog_mode mode) {
   char found[NAME_MAX + 1];
   long long newest;
+  TRY(output_check_name(folder));
   TRY(survey(folder, false, found, &newest));
   if (mode != RUNLOG_NEW || !found[0]) return STATUS_OK;
   return RAISE(STATUS_INPUT,

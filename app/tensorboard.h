@@ -13,7 +13,8 @@
 struct tensorboard;
 struct train;
 
-/* STATUS_INPUT if a new run would mix with event files that are in the folder. Changes nothing. */
+/* STATUS_INPUT if a new run would mix with event files that are in the folder, or its name is a run's own
+ * (output.h). Changes nothing. */
 enum status tensorboard_check(const char *folder, enum runlog_mode mode);
 
 /* Makes the folder with its parents and this session's file; RUNLOG_OVERWRITE first removes the event files

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "app/initial.h"
+#include "app/output.h"
 #include "app/signals.h"
 #include "model/backend/trace.h"
 #include "model/base/log.h"
@@ -39,6 +40,10 @@ static enum status check_signals(const struct train *train) {
 /* Rank 0: whether the run may write where it is told to. */
 static enum status check_folders(const struct train_options *o) {
   TRY(runlog_check(o->out, mode_of(o)));
+  if (o->overwrite && o->init[0] && output_inside(o->init, o->out))
+    return RAISE(STATUS_INPUT, "--init %s lies in --out %s, which --overwrite empties; give another --out",
+                 o->init, o->out);
+  if (o->metrics[0]) TRY(metrics_check(o->metrics));
   return o->tensorboard[0] ? tensorboard_check(o->tensorboard, mode_of(o)) : STATUS_OK;
 }
 

@@ -119,6 +119,89 @@ refuse 1 "device or pipe" --metrics "$WORK/pipe"
 [ -p "$WORK/pipe" ] || fail "--metrics: the pipe was replaced"
 pass "a pipe is not replaced by a file"
 
+# An output replaces only a former one of its kind: no file of a run, no input, no shard, none of the user's.
+run=$WORK/closed conf=$WORK/run.conf shard=$data/train-00000-of-00005.h5
+echo "epochs = 1" > "$conf"
+ranks 1 export --checkpoint "$run" --format safetensors --out "$WORK/w.safetensors"
+expect 0 "export"
+contents() { find "$run" "$data" "$conf" "$WORK/w.safetensors" -type f -exec sha256sum {} + | sort; }
+contents > "$WORK/before.txt"
+protects() { # WHAT ARGUMENT...: refused, and nothing changed
+  local what=$1
+  shift
+  ranks 1 "$@"
+  expect 2 "$what"
+  one_error "$what"
+  contents | diff "$WORK/before.txt" - > "$WORK/diff.txt" || fail "$what: changed" "$WORK/diff.txt"
+  [ -e "$out" ] && fail "$what: a run was begun"
+}
+trained=(train --data "$data" --out "$out" --backend cpu --threads 1 --steps 1)
+step=$run/checkpoints/step-00000001.h5
+for target in "$run/loss.csv" "$step" "$shard" "$conf" "$WORK/w.safetensors" "$run/lock" "$run"; do
+  protects "report --out $target" report "$run" --out "$target"
+done
+for target in "$run/epochs.csv" "$conf"; do
+  protects "export --out $target" export --checkpoint "$run" --out "$target"
+  protects "--metrics $target" "${trained[@]}" --config "$conf" --metrics "$target"
+done
+protects "report --svg" report "$run" --out "$WORK/x.html" --svg "$conf"
+protects "report --png" report "$run" --out "$WORK/x.html" --png "$run/checkpoints/new.h5"
+protects "one name for two outputs" report "$run" --out "$WORK/x" --svg "$WORK/./x"
+[ -e "$WORK/x" ] && fail "one name for two outputs: written"
+protects "--metrics in the new run" "${trained[@]}" --metrics "$out/loss.csv"
+protects "--tensorboard in the new run" "${trained[@]}" --tensorboard "$out/run.json/"
+ln -s "$run/loss.csv" "$WORK/x.html.tmp"
+protects "a link under the temporary name" report "$run" --out "$WORK/x.html"
+rm "$WORK/x.html.tmp"
+protects "the weights that --overwrite removes" train --data "$data" --out "$run" --overwrite --init "$step" --backend cpu
+protects "weights into a run" import-weights "$WORK/w.safetensors" --out "$run/checkpoints"
+ranks 1 import-weights "$WORK/w.safetensors" --out "$WORK/weights"
+expect 0 "weights into a new folder"
+cp -r "$WORK/weights" "$WORK/weights.before"
+protects "weights over others" import-weights "$WORK/w.safetensors" --out "$WORK/weights"
+diff -r "$WORK/weights" "$WORK/weights.before" || fail "weights over others: replaced"
+mkdir "$WORK/bench"
+echo mine > "$WORK/bench/scaling.gp"
+protects "bench --overwrite" bench scaling --model simplecnn --batch 1 --steps 1 --windows 5 --overwrite --out "$WORK/bench" --backend cpu
+[ "$(cat "$WORK/bench/scaling.gp")" = mine ] || fail "bench --overwrite: replaced"
+touch "$WORK/twice.html"
+for _ in 1 2; do
+  ranks 1 report "$run" --out "$WORK/twice.html"
+  expect 0 "a page in place of a former one"
+  ranks 1 export --checkpoint "$run" --out "$WORK/twice.onnx"
+  expect 0 "an export in place of a former one"
+done
+ranks 1 export --checkpoint "$run" --format safetensors --out "$WORK/w.safetensors"
+expect 0 "weights in place of former ones"
+pass "outputs replace only what they made"
+
+# Pipes, devices and folders in place of files to read: refused at once.
+refuses() { # PATTERN ARGUMENT...
+  local pattern=$1
+  shift
+  code=0
+  timeout -k 1 20 "$CONVOY" "$@" > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+  expect 2 "$*"
+  one_error "$*"
+  grep '^error: ' "$WORK/err.txt" | grep -q "$pattern" || fail "$*: no '$pattern' in the error" "$WORK/err.txt"
+}
+mkdir "$WORK/piped" "$WORK/folder"
+mkfifo "$WORK/piped/run.json"
+cp "$run/run.json" "$WORK/folder"
+mkfifo "$WORK/folder/loss.csv"
+refuses "is a pipe" "${trained[@]}" --config "$WORK/pipe"
+refuses "is a pipe" "${trained[@]}" --config <(echo "epochs = 1")
+refuses "is a folder" "${trained[@]}" --config "$WORK"
+refuses "is a pipe" "${trained[@]}" --init "$WORK/pipe"
+refuses "is a pipe" predict --checkpoint "$run" --backend cpu "$WORK/pipe"
+refuses "is a device" predict --checkpoint "$run" --backend cpu /dev/zero
+refuses "is a pipe" import-weights "$WORK/pipe" --out "$WORK/y"
+refuses "is a pipe" report "$WORK/piped" --out "$WORK/y.html"
+refuses "is a pipe" report "$WORK/folder" --out "$WORK/y.html"
+refuses "is a pipe" eval --data "$data" --checkpoint "$WORK/pipe" --backend cpu
+[ -e "$out" ] && fail "a run was begun"
+pass "pipes, devices and folders are not read as files"
+
 # Why a folder cannot be made.
 ln -s "$WORK/gone" "$WORK/dangling"
 ranks 1 train --data "$data" --out "$WORK/dangling/run" --backend cpu --threads 1

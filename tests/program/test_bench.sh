@@ -118,8 +118,8 @@ pass "prediction on one rank; no gnuplot"
 
 # ---- refusals: exit code 2, one line, and the folder as it was ----
 mkdir "$WORK/old"
-echo kept > "$WORK/old/scaling.csv"
-echo kept > "$WORK/old/predict.csv"
+echo mode,ranks,hosts,batch,kept > "$WORK/old/scaling.csv"
+echo algorithm,ranks,hosts,step_ms,kept > "$WORK/old/predict.csv"
 cp -r "$WORK/old" "$WORK/same"
 refused() { # refused RANKS PATTERN ARGUMENT...
   local count=$1 pattern=$2
