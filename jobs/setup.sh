@@ -19,7 +19,7 @@ packages_of() {
       libcjson-dev librandom123-dev libxxhash-dev libarchive-dev libjpeg62-turbo-dev libpng-dev ;;
     test)
       echo -n libcmocka-dev libstb-dev python3 python3-h5py python3-numpy python3-yaml python3-jsonschema python3-venv xz-utils strace \
-        procps tmux gnuplot-nox locales
+        procps tmux gnuplot-nox locales zsh man-db
       # they run as users of their own: not where only root may enter / (some chroots); their suite is skipped there
       [ $((8#$(stat -c %a /) & 1)) = 0 ] || echo -n ' slurmctld slurmd slurm-client munge'
       echo
@@ -31,7 +31,8 @@ packages_of() {
 }
 
 # need_packages GROUP...: as packages_of names them. Installs what is missing as root or through sudo; else prints the
-# exact list and ends with 2. Silent and quick when all is there.
+# exact list and ends with 2. Silent and quick when all is there. CONVOY_PROVIDED gets the names under which suites look for
+# what is here then: programs and Python modules.
 need_packages() {
   local group package list missing=() wanted=() as=()
   for group in "$@"; do
@@ -44,6 +45,15 @@ need_packages() {
   fi
   for package in "${wanted[@]}"; do
     [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+    case $package in
+      openmpi-bin) CONVOY_PROVIDED+=" mpirun" ;;
+      libopenmpi-dev) CONVOY_PROVIDED+=" mpicc" ;;
+      gnuplot-nox) CONVOY_PROVIDED+=" gnuplot" ;;
+      man-db) CONVOY_PROVIDED+=" man" ;;
+      slurm-client) CONVOY_PROVIDED+=" srun" ;;
+      munge) CONVOY_PROVIDED+=" munged" ;;
+      *) CONVOY_PROVIDED+=" ${package#python3-}" ;;
+    esac
   done
   [ ${#missing[@]} -gt 0 ] || return 0
   if [ "$(id -u)" != 0 ]; then
@@ -67,8 +77,8 @@ need_packages() {
 }
 
 # need_readers FOLDER: what only tests read results with, in FOLDER and nowhere else on the system: a virtual environment
-# and Prometheus (its package, once installed, would run a service). What cannot be fetched is said and left out; the
-# suites skip what needs it.
+# and Prometheus (its package, once installed, would run a service). What is fetched joins CONVOY_PROVIDED; what cannot be is
+# said, and the suites leave out what needs it.
 need_readers() {
   # numpy and h5py are Debian's, and so are torch and torchvision where they are installed: numpy must not change
   local python_packages=(tensorboard pillow onnx onnxruntime safetensors 'numpy<2') log
@@ -83,13 +93,16 @@ need_readers() {
       say "They could not be fetched: $(tail -n 1 "$log")"
     fi
   fi
+  [ "$(cat "$1/python/complete" 2>/dev/null)" != "${python_packages[*]}" ] || CONVOY_PROVIDED+=" ${python_packages[*]/pillow/PIL}"
   "$1/python/bin/python" -c 'import torchvision' 2>/dev/null ||
     say "No torchvision: exported weights are not loaded into it (Debian: python3-torchvision)"
+  command -v chromium >/dev/null || say "No Chromium: no browser looks at reports (Debian: chromium)"
   if [ ! -x "$1/prometheus/usr/bin/promtool" ] && command -v apt-get >/dev/null; then
     say "Fetching Prometheus, which tests use"
     (cd "$1" && apt-get -q download prometheus && dpkg-deb -x prometheus_*.deb prometheus && rm prometheus_*.deb) \
       >"$log" 2>&1 </dev/null || say "It could not be fetched: $(tail -n 1 "$log")"
   fi
+  [ ! -x "$1/prometheus/usr/bin/promtool" ] || CONVOY_PROVIDED+=" promtool prometheus"
   rm -f "$log"
 }
 

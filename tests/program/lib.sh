@@ -1,10 +1,19 @@
 # shellcheck shell=bash
 # Helpers of the whole-program suites. Sourced with the binary as $1; sets CONVOY, WORK (removed at the end). A suite
-# that does not run on the CPU backend names its own in NEEDS.
+# that does not run on the CPU backend names its own in NEEDS. What a suite leaves out for want of a reader, a right or a
+# device makes it end with 77 where all else passed: ctest counts it as skipped.
 set -u
 CONVOY=$1
 WORK=$(mktemp -d) || exit 1
-trap 'rm -rf "$WORK"' EXIT
+left_out=
+clean_up() { :; } # a suite may have its own, called before WORK goes
+end_suite() {
+  local code=$?
+  clean_up
+  rm -rf "$WORK"
+  [ $code != 0 ] || [ -z "$left_out" ] || exit 77
+}
+trap end_suite EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # What tests/run.sh fetches for them is used where a suite is run alone, too.
 readers=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/build-readers
@@ -14,12 +23,6 @@ done
 export CONVOY_PYTHON=${CONVOY_PYTHON:-python3} PATH=$PATH:$readers/prometheus/usr/bin
 # Sanitized builds: MPI leaks; the suites look at results.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=0}
-
-if ! "$CONVOY" --version | grep -q "backends:.* ${NEEDS:-cpu}"; then
-  echo "skipped: built without the backend ${NEEDS:-cpu}"
-  exit 77
-fi
-command -v mpirun > /dev/null || { echo "skipped: no mpirun"; exit 77; }
 
 pass() { echo "ok: $1"; }
 fail() {
@@ -31,6 +34,38 @@ fail() {
   done
   exit 1
 }
+
+# leave_out WHAT: a part of the suite cannot run here. To be called in the suite's own shell, as what calls it below.
+leave_out() {
+  echo "left out: $1"
+  left_out=yes
+}
+# program NAME, modules NAME...: whether a program, or modules of CONVOY_PYTHON, are here. If not, what needs them is left
+# out; where tests/run.sh has seen to them, the suite fails.
+program() { command -v "$1" > /dev/null || missing "$1" "in PATH"; }
+modules() {
+  local name why
+  for name in "$@"; do
+    why=$("$CONVOY_PYTHON" -c "import $name" 2>&1) || missing "$name" "for $CONVOY_PYTHON: ${why##*$'\n'}" || return
+  done
+}
+missing() {
+  case " ${CONVOY_PROVIDED:-} " in
+    *" $1 "*) fail "tests/run.sh has installed or fetched $1, but it is not found $2" ;;
+  esac
+  leave_out "what needs $1 (none $2)"
+  return 1
+}
+# works WHAT COMMAND...: whether COMMAND, which needs rights, succeeds here; if not, WHAT is left out.
+works() { "${@:2}" > /dev/null 2>&1 || { leave_out "$1 ('${*:2}' fails)" && return 1; }; }
+# plain WHAT: whether this build is not instrumented. WHAT is for such builds only, by design: nothing is left out.
+plain() { [ -z "${CONVOY_SANITIZED:-}" ] || { echo "for a build without sanitizers: $1"; return 1; }; }
+
+if ! "$CONVOY" --version | grep -q "backends:.* ${NEEDS:-cpu}"; then
+  leave_out "everything: built without the backend ${NEEDS:-cpu}"
+  exit 77
+fi
+program mpirun || exit 77
 
 # ranks N ARGUMENT...: runs the program on N ranks, output in $WORK/out.txt and $WORK/err.txt, exit code in $code.
 ranks() {

@@ -1,6 +1,5 @@
 """What test_tensorboard.sh looks at with TensorBoard's own reader.
 
-tensorboard_check.py has                       exits 0 if the reader is installed
 tensorboard_check.py names DATA                gives the shards' classes names
 tensorboard_check.py scalars DIR RUN           every column of loss.csv and epochs.csv: the same steps, the same floats
 tensorboard_check.py first DIR STEP            the newest file's first value is of STEP
@@ -139,9 +138,5 @@ def served(folder, run):
     print(f"{len(found)} points")
 
 
-if sys.argv[1] == "has":
-    import tensorboard  # noqa: F401
-    import h5py  # noqa: F401
-    import PIL  # noqa: F401
-else:
+if __name__ == "__main__":
     {"scalars": scalars, "names": names, "first": first, "text": text, "examples": examples, "served": served}[sys.argv[1]](*sys.argv[2:])

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Completions and man page, made from the option tables: bash's (and, where they are installed, zsh's and man's) own
-# programs read them.
+# Completions and man page, made from the option tables: bash, zsh and man read them.
 # shellcheck source=tests/program/lib.sh
 . "$(dirname "$0")/lib.sh"
 here=$(dirname "$0")
@@ -49,7 +48,7 @@ done
 [ "$count" -gt 70 ] || fail "only $count options were tried"
 pass "bash completes commands, $count options, choices, files and folders"
 
-if command -v zsh > /dev/null; then
+if program zsh; then
   mkdir "$WORK/zsh-functions"
   cp "$WORK/zsh" "$WORK/zsh-functions/_convoy"
   for try in 3 10; do # seconds to answer, on a busy machine
@@ -60,18 +59,14 @@ if command -v zsh > /dev/null; then
     grep -q $choice "$WORK/out.txt" || fail "zsh does not offer $choice" "$WORK/out.txt"
   done
   pass "zsh completes choices"
-else
-  echo "skipped: no zsh"
 fi
 
 for option in --momentum --checkpoint-minutes --init --metrics; do
   grep -qF -e ".B ${option//-/\\-}" "$WORK/man" || fail "the man page lacks $option" "$WORK/man"
 done
-if command -v man > /dev/null && man --version > /dev/null 2>&1; then
+if program man && works "the man page" man --version; then
   LC_ALL=C.UTF-8 MANWIDTH=100 man --warnings -l "$WORK/man" 2> "$WORK/err.txt" > "$WORK/out.txt" || fail "man" "$WORK/err.txt"
   [ -s "$WORK/err.txt" ] && fail "man complains" "$WORK/err.txt"
   grep -q "convoy import-weights" "$WORK/out.txt" || fail "the man page lacks a command" "$WORK/out.txt"
   pass "man shows the page without a warning"
-else
-  echo "skipped: no man"
 fi

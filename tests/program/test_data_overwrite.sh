@@ -34,7 +34,7 @@ ln -s "$out" "$WORK/link"
 "$CONVOY" data info "$out" | grep -q '20 images' || fail "not behind the link"
 pass "overwritten, also behind a link; the folder's other file stays"
 
-if strace -o "$WORK/trace.txt" true 2> /dev/null; then
+if program strace && works "kills between two calls" strace -o "$WORK/trace.txt" true; then
   kills=0
   for call in renameat2 rename unlink rmdir chmod; do
     for at in 1 2 3 4 5 6 7 8; do
@@ -52,12 +52,10 @@ if strace -o "$WORK/trace.txt" true 2> /dev/null; then
   done
   [ $kills -ge 8 ] || fail "killed $kills times only"
   pass "killed before each of $kills calls: one whole set"
-else
-  echo "not checked: strace cannot run here, so nothing was killed between two calls"
 fi
 
 # A call that writes fails: exit 4, the old set, nothing beside it.
-if [ -e "$fail_write" ] && [ -z "${CONVOY_SANITIZED:-}" ]; then
+if plain "calls that fail, which are preloaded"; then
   failures=0
   for ((at = 1; at < 100; at += at < 50 ? 3 : 1)); do
     fresh
@@ -79,10 +77,10 @@ if [ -e "$fail_write" ] && [ -z "${CONVOY_SANITIZED:-}" ]; then
 fi
 
 # A folder that is a file system of its own has no place beside it: its old shards step aside under other names.
-if unshare -rm true 2> /dev/null; then
+if works "a file system of its own" unshare -rm mount -t tmpfs none /mnt; then
   # shellcheck disable=SC2016
   unshare -rm bash -c '
-    mkdir "$1" && mount -t tmpfs none "$1" || exit 77
+    mkdir "$1" && mount -t tmpfs none "$1" &&
     "$2" data synth "$1" --test 5 --size 8 --train 20 --shards 2 && echo mine > "$1/notes.txt" &&
       "$2" data synth "$1" --test 5 --size 8 --train 30 --shards 3 --overwrite && "$2" data info "$1" && ls -A "$1"' \
     _ "$WORK/mounted" "$CONVOY" > "$WORK/out.txt" 2> "$WORK/err.txt"

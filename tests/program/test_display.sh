@@ -70,10 +70,10 @@ one_error "--quiet --verbose"
 pass "--quiet, --verbose"
 
 # ---- on a terminal ----
-command -v tmux > /dev/null || { echo "skipped: no tmux"; exit 77; }
+program tmux || exit 77
 tmux() { command tmux -S "$WORK/tmux-$terminals" -f /dev/null "$@"; } # a server a terminal: one may take its time to end
 terminals=0
-trap 'tmux kill-server 2> /dev/null; rm -rf "$WORK"' EXIT
+clean_up() { tmux kill-server 2> /dev/null; }
 shell() { # COLUMNS: a terminal with a shell, whose raw output goes to $WORK/raw
   tmux kill-server 2> /dev/null
   terminals=$((terminals + 1))

@@ -1,13 +1,11 @@
 #!/usr/bin/env bash
-# convoy export, predict and import-weights, checked against the programs that read what they write: ONNX Runtime, safetensors
-# and (heavy) torchvision, each where CONVOY_PYTHON (see lib.sh) has it.
+# convoy export, predict and import-weights, checked against the programs that read what they write: ONNX Runtime and
+# safetensors, each where CONVOY_PYTHON (see lib.sh) has it. torchvision has a suite of its own.
 # shellcheck source=tests/program/lib.sh
 . "$(dirname "$0")/lib.sh"
 here=$(dirname "$0")
-python=$CONVOY_PYTHON
-has() { "$python" -c "import $1" 2> "$WORK/import.txt"; }
-check() { "$python" "$here/export_check.py" "$@" > "$WORK/out.txt" 2>&1 || fail "export_check.py $1" "$WORK/out.txt"; }
-has "numpy, h5py" || { echo "skipped: no h5py for $python"; exit 77; }
+check() { "$CONVOY_PYTHON" "$here/export_check.py" "$@" > "$WORK/out.txt" 2>&1 || fail "export_check.py $1" "$WORK/out.txt"; }
+modules numpy h5py || exit 77
 
 data=$WORK/data
 set_of "$data" 384 150
@@ -81,7 +79,7 @@ expect 0 "a file with control characters in its name"
 { [ "$(wc -l < "$WORK/out.txt")" = 2 ] && grep -qF 'a?b?[31m.png' "$WORK/out.txt"; } || fail "the name was printed as it is" "$WORK/out.txt"
 pass "a file's name cannot break the table"
 
-if has PIL; then
+if modules PIL; then
   check resize "$WORK/images/00003-"*.png "$WORK/resized"
   for size in big small; do
     ranks 1 "${use[@]}" --json "$WORK/resized-$size.png"
@@ -92,8 +90,6 @@ if has PIL; then
   paste "$WORK/big.txt" "$WORK/small.txt" | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 0.05) bad = 1 } END { exit bad || NR != 10 }' ||
     fail "an image is not resampled as Pillow does" "$WORK/big.txt" "$WORK/small.txt"
   pass "images of another size are resampled as Pillow does"
-else
-  echo "skipped: no Pillow for $python"
 fi
 
 # ---- export ----
@@ -135,7 +131,7 @@ refused "weights of another model" "holds\|has no\|expected" import-weights "$WO
 [ -e "$WORK/x" ] && fail "a refused import wrote something"
 pass "damaged weights are refused"
 
-if has "onnx, onnxruntime"; then
+if modules onnx onnxruntime; then
   for model in simplecnn resnet20; do check onnx "$WORK/$model.onnx" "$shard" "$WORK/$model.json"; done
   many=$WORK/many
   set_of "$many" 10 10000
@@ -151,34 +147,10 @@ if has "onnx, onnxruntime"; then
   done
   rm -r "$WORK/many-images"
   pass "ONNX Runtime computes the same from the exported models, for 10,000 images"
-else
-  echo "skipped: no onnx and onnxruntime for $python"
 fi
-if has safetensors; then
+if modules safetensors; then
   for model in simplecnn resnet20; do
     check safetensors "$WORK/$model.safetensors" "$(ls "$WORK/$model"/checkpoints/step-*.h5)"
   done
   pass "safetensors reads the arrays of the checkpoint"
-else
-  echo "skipped: no safetensors for $python"
-fi
-if has "torchvision, safetensors"; then # heavy: a large program to load
-  train resnet18 --steps 2 --batch 16
-  ranks 1 predict --checkpoint "$WORK/resnet18" --backend cpu --json "$WORK/images"
-  expect 0 "predict with resnet18"
-  cp "$WORK/out.txt" "$WORK/resnet18.json"
-  export_to resnet18 safetensors
-  check torch "$WORK/resnet18.safetensors" "$shard" "$WORK/resnet18.json"
-  pass "torchvision's resnet18 loads the export with strict=True and computes the same"
-  check make "$WORK/made.safetensors" "$shard" "$WORK/made.json"
-  refused "no normalisation" "give --mean" import-weights "$WORK/made.safetensors" --model resnet18 --out "$WORK/made"
-  ranks 1 import-weights "$WORK/made.safetensors" --model resnet18 --mean 0.5 --std 0.25 --out "$WORK/made"
-  expect 0 "import of torchvision's weights"
-  ranks 1 predict --checkpoint "$WORK/made" --backend cpu --json "$WORK/images"
-  expect 0 "predict with torchvision's weights"
-  cp "$WORK/out.txt" "$WORK/made-here.json"
-  check same "$WORK/made-here.json" "$WORK/made.json"
-  pass "weights that torchvision made compute the same here"
-else
-  echo "skipped (heavy): no torchvision and safetensors for $python"
 fi

@@ -4,7 +4,7 @@ NEEDS=cuda
 # shellcheck source=tests/program/lib.sh
 . "$(dirname "$0")/lib.sh"
 gpus=$(nvidia-smi -L 2> /dev/null | wc -l)
-[ "$gpus" -ge 1 ] || { echo "skipped: no GPU"; exit 77; }
+[ "$gpus" -ge 1 ] || { leave_out "everything: no GPU"; exit 77; }
 echo "$gpus GPUs"
 
 set_of "$WORK/data" 1100 300 # batch 250: 5 steps an epoch, the last of 100; lanes of 32, 31, 13 and 12

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# convoy train --metrics: a file that promtool takes, with the values of loss.csv and epochs.csv. Checked by promtool
-# (PROMTOOL or in PATH) where it is installed; its names, labels and values always.
+# convoy train --metrics: a file that promtool takes, with the values of loss.csv and epochs.csv. Checked by promtool and
+# Prometheus where they are installed; its names, labels and values always.
 # shellcheck source=tests/program/lib.sh
 . "$(dirname "$0")/lib.sh"
-promtool=${PROMTOOL:-promtool}
 data=$WORK/data file=$WORK/run.prom
 set_of "$data" 384 100
 train() { # RANKS OPTION...
@@ -18,12 +17,10 @@ same() { # METRIC VALUE
 }
 well_formed() {
   [ -e "$file.tmp" ] && fail "the temporary file stays"
-  if command -v "$promtool" > /dev/null; then
-    "$promtool" check metrics < "$file" > "$WORK/promtool.txt" 2>&1 || fail "promtool refuses $1" "$WORK/promtool.txt" "$file"
+  if program promtool; then
+    promtool check metrics < "$file" > "$WORK/promtool.txt" 2>&1 || fail "promtool refuses $1" "$WORK/promtool.txt" "$file"
     [ -s "$WORK/promtool.txt" ] && fail "promtool complains about $1" "$WORK/promtool.txt"
     pass "promtool takes the metrics of $1"
-  else
-    echo "skipped: no promtool"
   fi
 }
 
@@ -59,12 +56,11 @@ comm -23 "$WORK/asked.txt" "$WORK/there.txt" > "$WORK/missing.txt"
 pass "every metric of the dashboard exists"
 
 # A real Prometheus scrapes the file and answers the dashboard's queries.
-prometheus=${PROMETHEUS:-prometheus}
-if command -v "$prometheus" > /dev/null; then
-  python3 - "$WORK" "$prometheus" "$dashboard" > "$WORK/scrape.txt" 2>&1 << 'PYTHON' || fail "Prometheus" "$WORK/scrape.txt"
+if program prometheus; then
+  python3 - "$WORK" "$dashboard" > "$WORK/scrape.txt" 2>&1 << 'PYTHON' || fail "Prometheus" "$WORK/scrape.txt"
 import functools, http.server, json, re, socket, subprocess, sys, threading, time, urllib.parse, urllib.request
 
-work, prometheus, dashboard = sys.argv[1:]
+work, dashboard = sys.argv[1:]
 handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=work)
 server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
 threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -74,7 +70,7 @@ with socket.socket() as probe:
 with open(f"{work}/prometheus.yml", "w") as f:
     json.dump({"global": {"scrape_interval": "1s"}, "scrape_configs": [{"job_name": "convoy", "metrics_path": "/run.prom",
                "static_configs": [{"targets": [f"127.0.0.1:{server.server_address[1]}"]}]}]}, f)
-child = subprocess.Popen([prometheus, f"--config.file={work}/prometheus.yml", f"--storage.tsdb.path={work}/tsdb",
+child = subprocess.Popen(["prometheus", f"--config.file={work}/prometheus.yml", f"--storage.tsdb.path={work}/tsdb",
                           f"--web.listen-address=127.0.0.1:{port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
@@ -102,8 +98,6 @@ finally:
     child.wait()
 PYTHON
   pass "Prometheus scrapes the file and answers every query of the dashboard"
-else
-  echo "skipped: no prometheus"
 fi
 
 train 1 --epochs 2 --resume --overwrite

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# convoy report: one page whose curves are the runs' logs, which needs nothing else and names the differences; where
-# chromium is installed, it shows them, light and dark.
+# convoy report: one page whose curves are the runs' logs, which needs nothing else and names the differences; pictures by
+# gnuplot. What a browser shows has a suite of its own.
 # shellcheck source=tests/program/lib.sh
 . "$(dirname "$0")/lib.sh"
 here=$(dirname "$0")
@@ -39,7 +39,7 @@ expect 0 "a long run"
 pass "one run, a young one, a long one"
 
 # The same figures as a picture, by gnuplot.
-if command -v gnuplot > /dev/null; then
+if program gnuplot; then
   ranks 1 report "$WORK/a" "$strange" --out "$WORK/page.html" --svg "$WORK/curves.svg" --png "$WORK/curves.png"
   expect 0 "pictures"
   [ -s "$WORK/err.txt" ] && fail "gnuplot complains" "$WORK/err.txt"
@@ -54,8 +54,6 @@ PYTHON
   ranks 1 report "$WORK/a" --out "$WORK/page1.html" --svg "$WORK/none/curves.svg"
   expect 4 "a picture in a folder that is not there"
   pass "gnuplot draws the curves as SVG and PNG"
-else
-  echo "skipped: no gnuplot"
 fi
 mkdir "$WORK/bin"
 code=0
@@ -116,31 +114,3 @@ cp -r "$WORK/a" "$WORK/broken"
 sed -i '3s/,[^,]*,/,x,/2' "$WORK/broken/loss.csv"
 refused "loss.csv:3: expected numbers" "$WORK/broken"
 pass "refused: no run, too many, damaged logs"
-
-browser=$(command -v chromium || true)
-if [ -n "$browser" ]; then
-  for scheme in light dark; do
-    set -- --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$WORK/profile" --hide-scrollbars --window-size=1000,2600
-    [ $scheme = dark ] && set -- "$@" --blink-settings=preferredColorScheme=0
-    timeout 120 "$browser" "$@" --screenshot="$WORK/$scheme.png" "file://$WORK/page.html" > "$WORK/out.txt" 2>&1
-    [ -s "$WORK/$scheme.png" ] || fail "chromium shows nothing" "$WORK/out.txt"
-  done
-  if "$CONVOY_PYTHON" -c "import PIL" 2> /dev/null; then
-    "$CONVOY_PYTHON" - "$WORK" > "$WORK/out.txt" 2>&1 << 'PYTHON' || fail "the screenshots" "$WORK/out.txt"
-import sys
-from PIL import Image
-for scheme, back, curves in (("light", (255, 255, 255), ((0, 0x67, 0xB0), (0xC6, 0x5B, 0))), ("dark", (0x15, 0x18, 0x1C), ((0x56, 0xB4, 0xE9), (0xFF, 0x9D, 0x45)))):
-    picture = Image.open(f"{sys.argv[1]}/{scheme}.png").convert("RGB")
-    count = dict((c, n) for n, c in picture.getcolors(1 << 24))
-    print(scheme, count.get(back), [count.get(c) for c in curves])
-    assert count.get(back, 0) > 0.5 * picture.width * picture.height
-    assert all(count.get(c, 0) > 300 for c in curves)
-    assert len([c for c, n in count.items() if n > 2000 and max(c) - min(c) > 60]) >= 2  # the bars
-PYTHON
-    pass "chromium shows the curves, light and dark"
-  else
-    echo "skipped: no Pillow to look at the screenshots"
-  fi
-else
-  echo "skipped: no chromium"
-fi

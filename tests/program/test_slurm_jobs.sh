@@ -27,7 +27,7 @@ if "${plain[@]}" test -x "$CONVOY" -a -r jobs/train.sbatch 2> /dev/null; then
   [ "$(stat -c %U "$WORK/plain/run/loss.csv")" = nobody ] || fail "not as nobody"
   pass "train.sbatch by a user without rights"
 else
-  echo "left out: another user than root (who may not read this tree)"
+  leave_out "another user than root (who may not read this tree)"
 fi
 
 # ---- a time limit, in the background of what follows on the nodes' other CPUs: saved, requeued, finished ----

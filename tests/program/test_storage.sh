@@ -36,10 +36,7 @@ only_good() {
 }
 
 shim=$(dirname "$CONVOY")/../tests/fail_write.so
-if [ -n "${CONVOY_SANITIZED:-}" ] || [ ! -f "$shim" ]; then
-  echo "skipped: the failing calls cannot be preloaded here"
-  shim=
-else
+if plain "calls that fail, which are preloaded"; then
   shim=$(readlink -f "$shim")
   # Each call for the usual two, some for others of their kind.
   for faults in KILL:3 EIO:1 ENOSPC:1 EDQUOT:7 EROFS:11; do
@@ -76,10 +73,8 @@ else
     [ $failed -ge $((20 / each + 1)) ] || fail "$errno: only $failed failures ended the run"
     pass "$errno at calls 1, $((1 + each)), … $((at - each)): the run ends at $failed, no harm at $survived; resumed bit for bit"
   done
-fi
 
-# A save that fails beside the steps of two ranks: all stop after the same one.
-if [ -n "$shim" ]; then
+  # A save that fails beside the steps of two ranks: all stop after the same one.
   out=$WORK/beside
   cp -r "$WORK/start" "$out"
   code=0
@@ -119,10 +114,7 @@ for blocks in 1 100 700; do
 done
 
 # Small and read-only file systems, mounted where only a child sees them.
-if ! unshare -rm true 2> /dev/null; then
-  echo "skipped: no mounts for users here"
-  exit 0
-fi
+works "small and read-only file systems" unshare -rm mount -t tmpfs none /mnt || exit 77
 in_mount() { # MOUNT-OPTIONS SCRIPT: with a tmpfs on $WORK/mount
   mkdir -p "$WORK/mount"
   code=0

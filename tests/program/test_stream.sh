@@ -5,7 +5,6 @@
 . "$(dirname "$0")/lib.sh"
 
 make_shards=$(dirname "$CONVOY")/../tests/make_shards
-[ -x "$make_shards" ] || { echo "skipped: no make_shards"; exit 77; }
 data=$WORK/data
 # 16x16: blocks of 1365 rows, all of them in one window; 64x64 below has windows of its own.
 "$CONVOY" data synth "$data" --train 1500 --test 60 --shards 5 --size 16 > "$WORK/synth.txt" 2>&1 || fail "synth" "$WORK/synth.txt"

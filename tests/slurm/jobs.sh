@@ -7,14 +7,15 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/program/lib.sh
 # shellcheck source=tests/slurm/cluster.sh
 . tests/slurm/cluster.sh
-[ -z "${CONVOY_SANITIZED:-}" ] || { echo "skipped: the job scripts do not depend on the instrumented build"; exit 77; }
+plain "the job scripts" || exit 77
+for tool in slurmctld slurmd srun munged; do program $tool || exit 77; done
 reason=$(cluster_reason)
-[ -z "$reason" ] || { echo "skipped: no Slurm can be started here: $reason"; exit 77; }
+[ -z "$reason" ] || { leave_out "all jobs: no Slurm can be started here: $reason"; exit 77; }
 # With SLURM_* or OMPI_* variables of an outer job the inner ones would be misled.
 for variable in $(compgen -e | grep -E '^(SLURM|SBATCH|SRUN|PMI|OMPI_COMM|OMPI_UNIVERSE|CONVOY_LAUNCHER)'); do unset "$variable"; done
 CONVOY=$(readlink -f "$CONVOY")
 export CONVOY OMP_NUM_THREADS=1
-trap 'cluster_down; rm -rf "$WORK"' EXIT
+clean_up() { cluster_down; }
 chmod 755 "$WORK"
 cluster_up "$WORK/slurm" 2 2 || fail "the cluster did not start"
 gpus=() one=(--ntasks-per-node=1) # one: for a rank a node, so that two jobs fit
