@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "app/runlog.h"
+#include "tests/left_out.h"
 
 struct fixture {
   char base[64], out[128];
@@ -94,7 +95,7 @@ static inline void use_decimal_comma(const struct fixture *f) {
   char command[256];
   if (!setlocale(LC_ALL, name)) {
     snprintf(command, sizeof command, "localedef -i de_DE -f UTF-8 %s/%s > /dev/null 2>&1", f->base, name);
-    if (system(command) != 0) skip();
+    if (system(command) != 0) leave_out("locales");
     setenv("LOCPATH", f->base, 1);
     assert_non_null(setlocale(LC_ALL, name));
     unsetenv("LOCPATH");

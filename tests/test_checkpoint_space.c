@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 
 #include "tests/checkpoint_fixture.h"
+#include "tests/left_out.h"
 
 /* Writes that end early at many places. */
 static void test_no_space(void **state) {
@@ -58,7 +59,7 @@ static void test_full_disk(void **state) {
   }
   int result;
   assert_int_equal(waitpid(child, &result, 0), child);
-  if (WIFEXITED(result) && WEXITSTATUS(result) == 77) skip();
+  if (WIFEXITED(result) && WEXITSTATUS(result) == 77) leave_out("mounts");
   assert_int_equal(result, 0);
 }
 
@@ -67,5 +68,5 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_no_space, setup, teardown),
       cmocka_unit_test_setup_teardown(test_full_disk, setup, teardown),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return suite_status(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -164,5 +164,5 @@ int main(void) {
       CASE(test_json),
       CASE(test_json_with_a_comma_locale),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return suite_status(cmocka_run_group_tests(tests, NULL, NULL));
 }

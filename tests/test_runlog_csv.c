@@ -136,5 +136,5 @@ int main(void) {
       CASE(test_full_disk),
       CASE(test_rows_with_a_comma_locale),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return suite_status(cmocka_run_group_tests(tests, NULL, NULL));
 }
