@@ -10,12 +10,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "data/shard_stage.h"
 #include "model/base/log.h"
 
 struct shard_publish {
   char *directory; /* owned: without symbolic links */
   char *stage;     /* owned: a new folder beside it; NULL: files are written inside */
   mode_t mode;     /* of the directory */
+  int lock[2];     /* of the directory and the stage; -1: none */
   bool created;    /* the directory is new */
   bool committed;
 };
@@ -51,49 +53,22 @@ static enum status sync_folder(const char *directory) {
   return good ? STATUS_OK : RAISE(STATUS_STORAGE, "cannot sync folder %s: %s", directory, strerror(error));
 }
 
-static char *join(const char *text, const char *end) {
-  size_t bytes = strlen(text) + strlen(end) + 1;
-  char *joined = malloc(bytes);
-  if (joined) snprintf(joined, bytes, "%s%s", text, end);
-  return joined;
-}
-
 /* ---- where to write ---- */
-
-static bool has_shards(const char *directory) {
-  struct shard_list list;
-  if (shard_list_read(directory, &list) != STATUS_OK) {
-    error_clear();
-    return false;
-  }
-  bool some = list.count[SPLIT_TRAIN] + list.count[SPLIT_TEST] > 0;
-  shard_list_free(&list);
-  return some;
-}
-
-/* A folder beside the directory, on its file system; NULL: there can be none. */
-static char *make_stage(const char *directory) {
-  struct stat own, above;
-  char *parent = join(directory, "/.."), *stage = join(directory, ".XXXXXX");
-  bool good = parent && stage && stat(directory, &own) == 0 && stat(parent, &above) == 0 &&
-              own.st_dev == above.st_dev && mkdtemp(stage);
-  free(parent);
-  if (good) return stage;
-  free(stage);
-  return NULL;
-}
 
 enum status shard_publish_begin(const char *directory, struct shard_publish **begun) {
   struct stat info;
   enum status status = STATUS_OK;
   struct shard_publish *publish = calloc(1, sizeof *publish);
   if (!publish) return RAISE(STATUS_INPUT, "no memory for %s", directory);
+  publish->lock[0] = publish->lock[1] = -1;
   TRY_OUT(make_folder(directory, &publish->created));
   publish->directory = realpath(directory, NULL);
   if (!publish->directory || stat(publish->directory, &info) != 0)
     TRY_OUT(RAISE(STATUS_STORAGE, "cannot use folder %s: %s", directory, strerror(errno)));
   publish->mode = info.st_mode & 07777;
-  if (has_shards(publish->directory)) publish->stage = make_stage(publish->directory);
+  TRY_OUT(shard_stage_lock(publish->directory, &publish->lock[0]));
+  if (shard_stage_has_shards(publish->directory))
+    publish->stage = shard_stage_create(publish->directory, &publish->lock[1]);
   *begun = publish;
   return STATUS_OK;
 out:
@@ -108,7 +83,8 @@ const char *shard_publish_folder(const struct shard_publish *publish) {
 /* ---- renames ---- */
 
 static enum status rename_in(const char *folder, const char *name, const char *from, const char *to) {
-  char *old = join(name, from), *new = join(name, to), *old_path = NULL, *new_path = NULL;
+  char *old = shard_stage_join(name, from), *new = shard_stage_join(name, to), *old_path = NULL,
+       *new_path = NULL;
   enum status status = STATUS_OK;
   if (old && new) {
     old_path = shard_list_path(folder, old);
@@ -150,7 +126,8 @@ static void put_back(const char *folder, const struct shard_list *list, int unti
 static void remove_old(const char *folder, const struct shard_list *list) {
   for (int split = 0; split < SPLIT_COUNT; split++)
     for (int i = 0; i < list->count[split]; i++) {
-      char *name = join(list->name[split][i], ".old"), *path = name ? shard_list_path(folder, name) : NULL;
+      char *name = shard_stage_join(list->name[split][i], ".old"),
+           *path = name ? shard_list_path(folder, name) : NULL;
       if (path && unlink(path) != 0) log_warning("cannot remove the old shard %s: %s", path, strerror(errno));
       free(path);
       free(name);
@@ -186,7 +163,7 @@ static enum status exchange(const struct shard_publish *publish) {
   if (renameat2(AT_FDCWD, publish->stage, AT_FDCWD, publish->directory, RENAME_EXCHANGE) == 0)
     return STATUS_OK;
   int error = errno;
-  char *aside = join(publish->stage, ".old");
+  char *aside = shard_stage_join(publish->stage, ".old");
   bool moved = aside && rename(publish->directory, aside) == 0;
   if (moved && rename(publish->stage, publish->directory) == 0) {
     if (rename(aside, publish->stage) != 0) log_warning("the old shards are left in %s", aside);
@@ -201,34 +178,8 @@ static enum status exchange(const struct shard_publish *publish) {
                strerror(error));
 }
 
-static bool is_shard(const char *name) {
-  size_t length = strlen(name);
-  bool known = strncmp(name, "train-", 6) == 0 || strncmp(name, "test-", 5) == 0;
-  return (known && length > 3 && strcmp(name + length - 3, ".h5") == 0) ||
-         (length > 7 && strcmp(name + length - 7, ".h5.tmp") == 0);
-}
-
-/* Removes the old shards from where the old folder is now; what else it held goes back to its place. */
-static void clear_stage(const struct shard_publish *publish) {
-  DIR *folder = opendir(publish->stage);
-  if (!folder) return;
-  for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-    const char *name = entry->d_name;
-    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) continue;
-    char *from = shard_list_path(publish->stage, name), *to = shard_list_path(publish->directory, name);
-    bool good = from && to && (is_shard(name) ? unlink(from) == 0 : rename(from, to) == 0);
-    if (!good)
-      log_warning("%s cannot be %s: %s", from ? from : name, is_shard(name) ? "removed" : "moved back",
-                  strerror(errno));
-    free(from);
-    free(to);
-  }
-  closedir(folder);
-  if (rmdir(publish->stage) != 0) log_warning("%s is left: %s", publish->stage, strerror(errno));
-}
-
 static enum status commit_beside(struct shard_publish *publish, char (*name)[SHARD_NAME], int count) {
-  char *parent = join(publish->directory, "/..");
+  char *parent = shard_stage_join(publish->directory, "/..");
   enum status status = parent ? STATUS_OK : RAISE(STATUS_INPUT, "no memory for a path");
   TRY_OUT(status);
   TRY_OUT(name_new(publish->stage, name, count));
@@ -238,7 +189,7 @@ static enum status commit_beside(struct shard_publish *publish, char (*name)[SHA
   TRY_OUT(exchange(publish));
   publish->committed = true;
   TRY_OUT(sync_folder(parent));
-  clear_stage(publish);
+  shard_stage_clear(publish->stage, publish->directory);
 out:
   free(parent);
   return status;
@@ -253,7 +204,8 @@ void shard_publish_end(struct shard_publish *publish) {
   if (!publish->committed && publish->stage) {
     DIR *folder = opendir(publish->stage); /* which holds new files only */
     for (struct dirent *entry; folder && (entry = readdir(folder)) != NULL;) {
-      char *path = is_shard(entry->d_name) ? shard_list_path(publish->stage, entry->d_name) : NULL;
+      char *path =
+          shard_stage_is_shard(entry->d_name) ? shard_list_path(publish->stage, entry->d_name) : NULL;
       if (path) (void)unlink(path);
       free(path);
     }
@@ -261,6 +213,8 @@ void shard_publish_end(struct shard_publish *publish) {
     (void)rmdir(publish->stage);
   }
   if (!publish->committed && publish->created && publish->directory) (void)rmdir(publish->directory);
+  for (int i = 0; i < 2; i++)
+    if (publish->lock[i] >= 0) close(publish->lock[i]);
   free(publish->stage);
   free(publish->directory);
   free(publish);

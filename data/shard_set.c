@@ -9,6 +9,7 @@
 
 #include "data/sampler.h"
 #include "data/shard_publish.h"
+#include "data/shard_stage.h"
 #include "data/shard_tally.h"
 #include "model/base/log.h"
 
@@ -27,15 +28,24 @@ static bool ends_with(const char *name, const char *end) {
 }
 
 enum status shard_set_check(const char *directory, bool overwrite) {
+  TRY(shard_stage_recover(directory));
   DIR *folder = opendir(directory);
   if (!folder && errno == ENOENT) return STATUS_OK;
   if (!folder) return RAISE(STATUS_INPUT, "output folder %s cannot be read: %s", directory, strerror(errno));
-  char found[SHARD_NAME] = "";
-  for (struct dirent *entry; !found[0] && (entry = readdir(folder)) != NULL;)
-    if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-        !ends_with(entry->d_name, ".h5.tmp"))
-      snprintf(found, sizeof found, "%s", entry->d_name);
+  char found[SHARD_NAME] = "", aside[SHARD_NAME] = "";
+  for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+    bool counts = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+                  !ends_with(entry->d_name, ".h5.tmp");
+    if (counts && !found[0]) snprintf(found, sizeof found, "%s", entry->d_name);
+    if (shard_stage_is_aside(entry->d_name)) snprintf(aside, sizeof aside, "%s", entry->d_name);
+  }
   closedir(folder);
+  if (aside[0])
+    return RAISE(
+        STATUS_INPUT,
+        "%s holds %s, an old shard that an import which was killed had renamed: name such files back or "
+        "remove them",
+        directory, aside);
   if (!found[0] || overwrite) return STATUS_OK;
   return RAISE(STATUS_INPUT,
                "output folder %s is not empty (it holds %s); choose another or give --overwrite", directory,

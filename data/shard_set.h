@@ -24,8 +24,9 @@ struct shard_set {
   struct shard_rows split[SPLIT_COUNT];
 };
 
-/* STATUS_INPUT if the directory holds anything (left-over *.tmp aside) and overwrite is false, or is no
- * directory. One that does not exist is fine. To be asked before any long work. */
+/* Puts in order what calls that were killed left (shard_stage_recover). Then STATUS_INPUT if the directory
+ * holds anything (left-over *.tmp aside) and overwrite is false, holds shards that such a call had renamed
+ * (NAME.h5.old), or is no directory. One that does not exist is fine. To be asked before any long work. */
 enum status shard_set_check(const char *directory, bool overwrite);
 
 /* Creates the directory where needed and writes the shards; with overwrite, they take the place of

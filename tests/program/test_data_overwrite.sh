@@ -23,6 +23,14 @@ whole() {
   cat "$set"/*/notes.txt 2> /dev/null | grep -qx mine || fail "$1: the user's file is gone"
 }
 
+# tidy WHAT: the next call leaves one whole set, the user's file in its place, and nothing beside the folder.
+tidy() {
+  synth --train 20 --shards 2 --overwrite > "$WORK/out.txt" 2>&1 || fail "$1: the next call" "$WORK/out.txt"
+  whole "$1: the next call"
+  [ "$(ls -A "$set")" = data ] || fail "$1: left beside the folder: $(find "$set")" "$WORK/out.txt"
+  [ "$(cat "$out/notes.txt")" = mine ] || fail "$1: the user's file is not in its place"
+}
+
 fresh
 synth "${new[@]}" > "$WORK/out.txt" 2>&1 || fail "overwrite" "$WORK/out.txt"
 whole "overwritten"
@@ -48,11 +56,56 @@ if program strace && works "kills between two calls" strace -o "$WORK/trace.txt"
       whole "killed at $call $at"
       [ $code != 0 ] || break
       kills=$((kills + 1))
+      tidy "killed at $call $at"
     done
   done
   [ $kills -ge 8 ] || fail "killed $kills times only"
-  pass "killed before each of $kills calls: one whole set"
+  pass "killed before each of $kills calls: one whole set, which the next call puts in order"
+
+  # Where folders cannot be exchanged in one call, the old one is moved aside first.
+  aside=0
+  for at in 5 6 7; do # of the renames, 4 of new shards come first
+    fresh
+    (
+      strace -f -o "$WORK/trace.txt" -e trace=renameat2,rename -e inject=renameat2:error=EINVAL -e inject=rename:signal=KILL:when=$at \
+        "$CONVOY" data synth "$out" --test 5 --size 8 "${new[@]}" > "$WORK/out.txt"
+      exit $?
+    ) 2> /dev/null && fail "not killed at rename $at"
+    [ -e "$out" ] || aside=$((aside + 1))
+    code=0
+    synth "${new[@]:0:4}" > "$WORK/out.txt" 2>&1 || code=$?
+    expect 2 "killed at rename $at: a call without --overwrite"
+    whole "killed at rename $at"
+    synth "${new[@]}" > "$WORK/out.txt" 2>&1 || fail "killed at rename $at: the next call" "$WORK/out.txt"
+    whole "killed at rename $at: the next call"
+  done
+  [ "$aside" = 1 ] || fail "the folder was missing $aside times"
+  pass "a folder that was moved aside comes back"
 fi
+
+# What another call writes is left alone, also the folder.
+fresh
+mkdir "$set/data.convoy-abcdef"
+touch "$set/data.convoy-abcdef/train-00000-of-00001.h5.tmp"
+exec 9< "$set/data.convoy-abcdef"
+flock 9
+synth "${new[@]}" > "$WORK/out.txt" 2>&1 || fail "beside another's folder" "$WORK/out.txt"
+[ -e "$set/data.convoy-abcdef/train-00000-of-00001.h5.tmp" ] || fail "another's folder was removed"
+exec 9< "$out"
+flock 9
+code=0
+synth "${new[@]}" > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+expect 2 "a folder that another call writes to"
+one_error "a folder that another call writes to"
+exec 9<&-
+whole "a folder that another call writes to"
+tidy "another's folder, once it is free"
+touch "$out/train-00001-of-00002.h5.old"
+code=0
+synth "${new[@]}" > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+expect 2 "an old shard under another name"
+[ -e "$out/train-00001-of-00002.h5.old" ] || fail "an old shard under another name is gone"
+pass "what another call writes is left alone, as is what a killed one had renamed"
 
 # A call that writes fails: exit 4, the old set, nothing beside it.
 if plain "calls that fail, which are preloaded"; then
