@@ -17,6 +17,7 @@
 #include "app/signals.h"
 #include "app/train.h"
 #include "app/watchdog.h"
+#include "data/child.h"
 #include "model/base/deadline.h"
 #include "model/base/log.h"
 #include "model/base/nearest.h"
@@ -134,6 +135,7 @@ static enum status run_watched(const struct command *command, int argc, char **a
 static int run(int argc, char **argv) {
   struct world world;
   const struct command *command = argc < 2 ? NULL : find_command(argv[1]);
+  children_prepare(argv[0], argc > 0 ? (size_t)(argv[argc - 1] + strlen(argv[argc - 1]) - argv[0]) : 0);
   signals_ignore_size_limit();
   if (command && command->stoppable) signals_install(); /* now, since MPI's start takes its time */
   limit_start(argc, argv);
@@ -160,6 +162,7 @@ static int run(int argc, char **argv) {
                status == STATUS_OK && world.rank == 0 ? "error: the other ranks do not end\n" : NULL);
   if (status != STATUS_OK) signals_ignore(); /* the first rank that leaves may have the others signalled */
   world_close(&world);
+  children_finish();
   return (int)status;
 }
 

@@ -1,9 +1,10 @@
-/* A child process with limits; see child.h. */
+/* Child processes with limits, and the process that forks them; see child.h. */
 #include "data/child.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,88 @@ struct child {
   int socket;
 };
 
-/* ---- in the child ---- */
+/* To the forker: start a child, whose end of the socket comes along; or tell how one has ended. */
+struct order {
+  child_work *work; /* NULL: `pid` shall end */
+  size_t context_bytes, bytes;
+  pid_t pid;
+  bool kill; /* it is still at work */
+};
+struct answer {
+  pid_t pid;
+  int error; /* an errno, 0: it was done */
+  int state; /* by waitpid */
+};
+
+static struct {
+  pthread_mutex_t lock;
+  pid_t pid; /* 0: it does not run */
+  int socket;
+} forker = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- on all sides ---- */
+
+bool child_get(int socket, void *data, size_t bytes) {
+  for (size_t done = 0; done < bytes;) {
+    ssize_t got = recv(socket, (char *)data + done, bytes - done, MSG_WAITALL);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    done += (size_t)got;
+  }
+  return true;
+}
+
+bool child_put(int socket, const void *data, size_t bytes) {
+  for (size_t done = 0; done < bytes;) {
+    ssize_t put = send(socket, (const char *)data + done, bytes - done, MSG_NOSIGNAL);
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) return false;
+    done += (size_t)put;
+  }
+  return true;
+}
+
+/* One message, and a file descriptor beside it if `fd` >= 0. */
+static bool message_send(int socket, void *data, size_t bytes, int fd) {
+  union {
+    struct cmsghdr head;
+    char space[CMSG_SPACE(sizeof(int))];
+  } beside = {.space = {0}};
+  struct iovec part = {data, bytes};
+  struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+  if (fd >= 0) {
+    message.msg_control = beside.space;
+    message.msg_controllen = sizeof beside.space;
+    beside.head.cmsg_level = SOL_SOCKET;
+    beside.head.cmsg_type = SCM_RIGHTS;
+    beside.head.cmsg_len = CMSG_LEN(sizeof fd);
+    memcpy(CMSG_DATA(&beside.head), &fd, sizeof fd);
+  }
+  ssize_t sent;
+  do sent = sendmsg(socket, &message, MSG_NOSIGNAL);
+  while (sent < 0 && errno == EINTR);
+  return sent == (ssize_t)bytes;
+}
+
+/* *fd: -1 if none came. */
+static bool message_receive(int socket, void *data, size_t bytes, int *fd) {
+  union {
+    struct cmsghdr head;
+    char space[CMSG_SPACE(sizeof(int))];
+  } beside = {.space = {0}};
+  struct iovec part = {data, bytes};
+  struct msghdr message = {
+      .msg_iov = &part, .msg_iovlen = 1, .msg_control = beside.space, .msg_controllen = sizeof beside.space};
+  ssize_t got;
+  do got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  while (got < 0 && errno == EINTR);
+  const struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+  *fd = -1;
+  if (got >= 0 && head && head->cmsg_type == SCM_RIGHTS) memcpy(fd, CMSG_DATA(head), sizeof *fd);
+  return got == (ssize_t)bytes;
+}
+
+/* ---- in a child ---- */
 
 void child_allow(unsigned seconds) {
   (void)setitimer(ITIMER_PROF, &(struct itimerval){.it_value = {.tv_sec = (time_t)seconds}}, NULL);
@@ -45,7 +127,16 @@ static void limit_memory(size_t bytes) {
 #endif
 }
 
-/* Files that this process holds open or locked, and its connections, are none of the child's. */
+static void do_work(const struct order *order, int socket) {
+  void *context = malloc(order->context_bytes + 1);
+  limit_memory(order->bytes);
+  child_allow(FIRST_SECONDS);
+  if (context && child_get(socket, context, order->context_bytes)) order->work(context, socket);
+  free(context);
+}
+
+/* ---- in the forker ---- */
+
 static void close_others(int socket) {
   DIR *folder = opendir("/proc/self/fd");
   if (!folder) return;
@@ -56,89 +147,153 @@ static void close_others(int socket) {
   (void)closedir(folder);
 }
 
-/* No handler of this program or of MPI runs here, nothing is printed (a C library that finds its heap damaged
- * would), no core is left, and the child does not outlive its parent. Sanitizers keep their handlers: they
- * tell where a fault lies. */
-static void settle(size_t bytes, pid_t parent) {
+/* For itself and for the children: no handler of the program's runs, requests to stop are for the program
+ * alone, nothing is printed (a C library that finds its heap damaged would), and no core is left. Sanitizers
+ * keep their handlers: they tell where a fault lies. */
+static void settle(int socket) {
 #ifndef CONVOY_SANITIZE
   static const int faults[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGSYS, SIGTRAP};
   for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) (void)signal(faults[i], SIG_DFL);
 #endif
-  static const int limits[] = {SIGPROF, SIGALRM, SIGPIPE};
-  for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) (void)signal(limits[i], SIG_DFL);
-  static const int requests[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1,
-                                 SIGUSR2}; /* to this program, not to the child */
+  static const int others[] = {SIGPROF, SIGALRM, SIGPIPE, SIGCHLD};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) (void)signal(others[i], SIG_DFL);
+  static const int requests[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
   for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) (void)signal(requests[i], SIG_IGN);
   sigset_t none;
   sigemptyset(&none);
   (void)sigprocmask(SIG_SETMASK, &none, NULL);
-  (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(0);
   int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
   for (int fd = STDIN_FILENO; nowhere >= 0 && fd <= STDERR_FILENO; fd++) (void)dup2(nowhere, fd);
   (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-  limit_memory(bytes);
-  child_allow(FIRST_SECONDS);
+  close_others(socket);
 }
 
-/* ---- on both sides ---- */
-
-bool child_get(int socket, void *data, size_t bytes) {
-  for (size_t done = 0; done < bytes;) {
-    ssize_t got = recv(socket, (char *)data + done, bytes - done, MSG_WAITALL);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    done += (size_t)got;
+static struct answer start(const struct order *order, int connection, int socket) {
+  if (socket < 0) return (struct answer){.error = EMFILE};
+  pid_t mine = getpid(), pid = fork();
+  if (pid == 0) {
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != mine) _exit(0);
+    close(connection);
+    do_work(order, socket);
+    _exit(0);
   }
-  return true;
+  return (struct answer){.pid = pid, .error = pid < 0 ? errno : 0};
 }
 
-bool child_put(int socket, const void *data, size_t bytes) {
-  for (size_t done = 0; done < bytes;) {
-    ssize_t put = send(socket, (const char *)data + done, bytes - done, MSG_NOSIGNAL);
-    if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) return false;
-    done += (size_t)put;
+/* Asks for the state before it kills, so that nothing but a child can be meant. */
+static struct answer end(const struct order *order) {
+  struct answer answer = {.pid = order->pid};
+  pid_t ended = waitpid(order->pid, &answer.state, order->kill ? WNOHANG : 0);
+  if (ended == 0) {
+    (void)kill(order->pid, SIGKILL);
+    ended = waitpid(order->pid, &answer.state, 0);
   }
-  return true;
+  if (ended < 0) answer.error = errno;
+  return answer;
+}
+
+/* Until the program closes the connection, which it does at its end at the latest. */
+static void serve(int connection) {
+  struct order order;
+  int socket;
+  while (message_receive(connection, &order, sizeof order, &socket)) {
+    struct answer answer = order.work ? start(&order, connection, socket) : end(&order);
+    if (socket >= 0) (void)close(socket);
+    if (!message_send(connection, &answer, sizeof answer, -1)) break;
+  }
 }
 
 /* ---- in this process ---- */
 
-static enum status not_started(int error) {
-  return RAISE(STATUS_INPUT,
-               "no process can be started to read shards: %s; raise 'ulimit -n' (files), 'ulimit -u' "
-               "(processes) or the job's memory",
-               strerror(error));
+static void set_title(char *title, size_t capacity) {
+  static const char name[] = "convoy reader";
+  if (title) {
+    memset(title, 0, capacity);
+    snprintf(title, capacity, "%s", name);
+  }
+  (void)prctl(PR_SET_NAME, name);
 }
 
-enum status child_start(void (*work)(void *context, int socket), void *context, size_t bytes,
-                        struct child **started) {
+/* Under the lock. 0 or an errno. */
+static int fork_forker(char *title, size_t capacity) {
   int ends[2];
-  struct child *child = calloc(1, sizeof *child);
-  if (!child) return RAISE(STATUS_INPUT, "no memory for a reading process");
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    int error = errno;
-    free(child);
-    return not_started(error);
-  }
-  pid_t parent = getpid();
-  child->pid = fork();
-  if (child->pid == 0) {
-    close(ends[0]);
-    settle(bytes, parent);
-    close_others(ends[1]);
-    work(context, ends[1]);
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return errno;
+  pid_t pid = fork();
+  if (pid == 0) {
+    set_title(title, capacity);
+    settle(ends[1]);
+    serve(ends[1]);
     _exit(0);
   }
   int error = errno;
   close(ends[1]);
-  child->socket = ends[0];
-  if (child->pid < 0) {
-    close(ends[0]);
-    free(child);
-    return not_started(error);
+  if (pid < 0) return close(ends[0]), error;
+  forker.pid = pid;
+  forker.socket = ends[0];
+  return 0;
+}
+
+void children_prepare(char *title, size_t capacity) {
+  pthread_mutex_lock(&forker.lock);
+  if (forker.pid == 0) (void)fork_forker(title, capacity);
+  pthread_mutex_unlock(&forker.lock);
+}
+
+/* Under the lock. */
+static void end_forker(void) {
+  if (forker.pid == 0) return;
+  close(forker.socket);
+  while (waitpid(forker.pid, NULL, 0) < 0 && errno == EINTR) continue;
+  forker.pid = 0;
+}
+
+void children_finish(void) {
+  pthread_mutex_lock(&forker.lock);
+  end_forker();
+  pthread_mutex_unlock(&forker.lock);
+}
+
+/* 0 or an errno. */
+static int ask(struct order *order, int socket, struct answer *answer) {
+  int none, error = 0;
+  pthread_mutex_lock(&forker.lock);
+  if (forker.pid == 0) error = fork_forker(NULL, 0);
+  if (error == 0 && (!message_send(forker.socket, order, sizeof *order, socket) ||
+                     !message_receive(forker.socket, answer, sizeof *answer, &none))) {
+    error = ESRCH; /* it was killed: the next one to ask gets another */
+    end_forker();
   }
+  pthread_mutex_unlock(&forker.lock);
+  return error ? error : answer->error;
+}
+
+enum status child_start(child_work *work, const void *context, size_t context_bytes, size_t bytes,
+                        struct child **started) {
+  int ends[2];
+  struct answer answer;
+  struct order order;
+  memset(&order, 0, sizeof order); /* with what lies between the members */
+  order.work = work;
+  order.context_bytes = context_bytes;
+  order.bytes = bytes;
+  struct child *child = calloc(1, sizeof *child);
+  if (!child) return RAISE(STATUS_INPUT, "no memory for a reading process");
+  int error = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0 ? 0 : errno;
+  if (error == 0) {
+    error = ask(&order, ends[1], &answer);
+    close(ends[1]);
+    if (error != 0) close(ends[0]);
+  }
+  if (error != 0) {
+    free(child);
+    return RAISE(STATUS_INPUT,
+                 "no process can be started to read shards: %s; raise 'ulimit -n' (files), 'ulimit -u' "
+                 "(processes) or the job's memory",
+                 strerror(error));
+  }
+  *child = (struct child){.pid = answer.pid, .socket = ends[0]};
+  (void)child_put(child->socket, context, context_bytes); /* a child that has died is seen by who asks it */
   *started = child;
   return STATUS_OK;
 }
@@ -163,13 +318,16 @@ static void explain(int state, char *why, size_t capacity) {
 /* A child whose socket is closed from its side ends at once by itself: how it does is what is asked for. */
 void child_end(struct child *child, char *why, size_t capacity) {
   if (!child) return;
-  int state = 0;
   char byte;
+  struct answer answer;
+  struct order order;
+  memset(&order, 0, sizeof order);
   ssize_t got = recv(child->socket, &byte, 1, MSG_DONTWAIT | MSG_PEEK);
   bool ended = got == 0 || (got < 0 && errno == ECONNRESET);
   close(child->socket);
-  if (!ended) (void)kill(child->pid, SIGKILL);
-  while (waitpid(child->pid, &state, 0) < 0 && errno == EINTR) continue;
-  if (why && capacity) explain(ended ? state : 0, why, capacity);
+  order.pid = child->pid;
+  order.kill = !ended;
+  int error = ask(&order, -1, &answer);
+  if (why && capacity) explain(ended && error == 0 ? answer.state : 0, why, capacity);
   free(child);
 }

@@ -2,16 +2,10 @@
  * does not withstand them. It has limits of its own, talks over a socket, and whatever becomes of it, this
  * process goes on and can say what happened.
  *
- * The child is forked and makes no call of MPI, CUDA or standard output; it ends by _exit, so that nothing of
- * this process is flushed or closed twice. Forking beside MPI: the child never touches memory that a network
- * adapter may write, and this process keeps its own pages of such memory, since Linux copies pinned pages for
- * the child (from 5.12 on; before, MPI's libraries mark them as not inherited).
- *
- * Forking beside threads: what another one had locked stays locked in the child, but for the C library's own
- * locks (memory, streams, loader), which fork gives back. The child waits for no other, since no thread but
- * the one that forks calls HDF5 then; that of backend_warm_begin may be opening the GPU, of which the child
- * uses nothing and keeps no file open. A program of its own would need no fork, but take longer to load than
- * all shards to read. */
+ * Children are forked by a process that was itself forked before this one had threads, MPI or a GPU
+ * (children_prepare), and does nothing else. So no child finds a lock held by a thread that it has not got,
+ * or shares memory that a network adapter or a GPU knows, and none can be started too late. A program of its
+ * own would take longer to load than all shards to read. */
 #ifndef CONVOY_DATA_CHILD_H
 #define CONVOY_DATA_CHILD_H
 
@@ -22,11 +16,21 @@
 
 struct child;
 
-/* Starts a child that calls work(context, socket) and ends. It may have `bytes` more memory than this process
- * has now (not limited in builds with sanitizers, whose own maps have no bound), and 1 s of processor
- * time until it calls child_allow. Called by the main thread: the child ends with the thread that started it.
- * STATUS_INPUT if it cannot be started for want of memory, processes or file descriptors. */
-enum status child_start(void (*work)(void *context, int socket), void *context, size_t bytes,
+/* What a child does with a copy of the context (aligned as malloc does) and its end of the socket; then it
+ * ends by _exit. It sees this program as it was when children_prepare was called. */
+typedef void child_work(const void *context, int socket);
+
+/* Called by main before anything starts a thread; `title` (NULL: none) is argv[0], with `capacity` bytes for
+ * the name that `ps` shows of the process. Where this was not called, or failed, the first child_start does
+ * it. children_finish ends that process; without it, it ends with this one. */
+void children_prepare(char *title, size_t capacity);
+void children_finish(void);
+
+/* Starts a child that calls work(context, socket) with a copy of the context. It may have `bytes` more memory
+ * than it starts with (not limited in builds with sanitizers, whose own maps have no bound), and 1 s of
+ * processor time until it calls child_allow. Called by any thread. STATUS_INPUT if it cannot be started for
+ * want of memory, processes or file descriptors. */
+enum status child_start(child_work *work, const void *context, size_t context_bytes, size_t bytes,
                         struct child **child);
 
 /* In the child: `seconds` more of processor time from now on; at its end the child is killed. */

@@ -16,6 +16,12 @@ struct shard_child {
   struct child *process;
 };
 
+/* What the child gets. */
+struct task {
+  struct shard_info info;
+  char path[];
+};
+
 /* In both directions: rows that are wanted; how it went, then the rows. */
 struct request {
   int64_t first, count;
@@ -38,27 +44,27 @@ static void keep_first(void *context, enum status status) {
   snprintf(reply->message, sizeof reply->message, "%s", error_message());
 }
 
-static void open_file(const struct shard_child *child, struct reply *reply, struct shard_file **opened) {
-  shard_file_open(child->path, keep_first, reply, opened);
-  if (*opened && memcmp((const char *)&(*opened)->info, (const char *)&child->info, sizeof child->info) != 0)
+static void open_file(const struct task *task, struct reply *reply, struct shard_file **opened) {
+  shard_file_open(task->path, keep_first, reply, opened);
+  if (*opened && memcmp((const char *)&(*opened)->info, (const char *)&task->info, sizeof task->info) != 0)
     keep_first(reply, RAISE(STATUS_INPUT, "%s: changed while it was read, or differs between the hosts",
-                            child->path)); /* info was zeroed before it was filled */
+                            task->path)); /* info was zeroed before it was filled */
 }
 
-static void serve(void *context, int socket) {
-  const struct shard_child *child = context;
+static void serve(const void *context, int socket) {
+  const struct task *task = context;
   struct reply reply = {.status = STATUS_OK};
   struct shard_file *file = NULL;
   struct request request;
-  open_file(child, &reply, &file);
+  open_file(task, &reply, &file);
   while (child_get(socket, &request, sizeof request)) {
-    size_t image_bytes = (size_t)request.count * row_bytes(&child->info);
+    size_t image_bytes = (size_t)request.count * row_bytes(&task->info);
     size_t label_bytes = (size_t)request.count * sizeof(int64_t);
     child_allow((unsigned)(image_bytes / BYTES_A_SECOND) + LEAST_SECONDS);
     uint8_t *images = malloc(image_bytes);
     int64_t *labels = malloc(label_bytes);
     if (!images || !labels)
-      keep_first(&reply, RAISE(STATUS_INPUT, "no memory to read %s", child->path));
+      keep_first(&reply, RAISE(STATUS_INPUT, "no memory to read %s", task->path));
     else if (reply.status == STATUS_OK) {
       enum status status = shard_file_read(file, request.first, request.count, images, labels);
       if (status != STATUS_OK) keep_first(&reply, status);
@@ -74,18 +80,29 @@ static void serve(void *context, int socket) {
 
 /* ---- in this process ---- */
 
+static enum status start_child(const char *path, const struct shard_info *info, struct child **process) {
+  size_t rows =
+      (size_t)info->chunk_rows < (size_t)info->count ? (size_t)info->chunk_rows : (size_t)info->count;
+  size_t bytes = sizeof(struct task) + strlen(path) + 1;
+  struct task *task = calloc(1, bytes);
+  if (!task) return RAISE(STATUS_INPUT, "no memory to open %s", path);
+  memcpy(&task->info, info, sizeof *info);
+  strcpy(task->path, path);
+  enum status status =
+      child_start(serve, task, bytes, OWN_BYTES + 3 * rows * (row_bytes(info) + sizeof(int64_t)), process);
+  free(task);
+  return error_trace(status, __func__);
+}
+
 enum status shard_child_open(const char *path, const struct shard_info *info, struct shard_child **opened) {
   struct shard_child *child = calloc(1, sizeof *child);
   if (!child) return RAISE(STATUS_INPUT, "no memory to open %s", path);
   child->path = path;
   child->info = *info;
-  size_t rows =
-      (size_t)info->chunk_rows < (size_t)info->count ? (size_t)info->chunk_rows : (size_t)info->count;
-  enum status status =
-      child_start(serve, child, OWN_BYTES + 3 * rows * (row_bytes(info) + sizeof(int64_t)), &child->process);
+  enum status status = start_child(path, info, &child->process);
   if (status != STATUS_OK) {
     free(child);
-    return error_trace(status, __func__);
+    return status;
   }
   *opened = child;
   return STATUS_OK;

@@ -16,6 +16,12 @@ struct survey {
   int count;
 };
 
+/* What the child gets: so many paths, each with its end. */
+struct paths {
+  int32_t count;
+  char text[];
+};
+
 /* What the child sends of a shard: this, then the faults' lines, then the names. */
 struct report {
   int32_t faults, fault_bytes;
@@ -64,12 +70,13 @@ static bool look(const char *path, int socket, struct lines *lines) {
   return sent;
 }
 
-static void work(void *context, int socket) {
-  const struct survey *survey = context;
+static void work(const void *context, int socket) {
+  const struct paths *paths = context;
+  const char *path = paths->text;
   struct lines *lines = malloc(sizeof *lines);
-  for (int i = 0; lines && i < survey->count; i++) {
+  for (int i = 0; lines && i < paths->count; i++, path += strlen(path) + 1) {
     child_allow(CHILD_SECONDS);
-    if (!look(survey->path[i], socket, lines)) break;
+    if (!look(path, socket, lines)) break;
   }
   free(lines);
 }
@@ -115,12 +122,26 @@ static bool take(int socket, struct shard_metadata *metadata) {
   return true;
 }
 
+/* A child that is to look at all of them. */
+static enum status start_child(const struct survey *survey, struct child **child) {
+  size_t bytes = sizeof(struct paths);
+  for (int i = 0; i < survey->count; i++) bytes += strlen(survey->path[i]) + 1;
+  struct paths *paths = calloc(1, bytes);
+  if (!paths) return RAISE(STATUS_INPUT, "no memory to read %d shards", survey->count);
+  paths->count = survey->count;
+  char *end = paths->text;
+  for (int i = 0; i < survey->count; i++) end = stpcpy(end, survey->path[i]) + 1;
+  enum status status = child_start(work, paths, bytes, CHILD_BYTES, child);
+  free(paths);
+  return error_trace(status, __func__);
+}
+
 /* One child for all of them; *done: reports that came before it died, for which `why` gives the reason. */
 static enum status survey_all(const struct survey *survey, struct shard_metadata *metadata, int *done,
                               char why[64]) {
   struct child *child = NULL;
   *done = 0;
-  TRY(child_start(work, (void *)survey, CHILD_BYTES, &child));
+  TRY(start_child(survey, &child));
   while (*done < survey->count && take(child_socket(child), &metadata[*done])) (*done)++;
   child_end(child, why, 64);
   return STATUS_OK;

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "data/child.h"
 #include "data/dataset.h"
 #include "data/shard_list.h"
 #include "data/shard_survey.h"
@@ -154,6 +155,7 @@ out:
 int main(int argc, char **argv) {
   struct world world;
   int rounds = argc > 2 ? atoi(argv[2]) : 9;
+  children_prepare(NULL, 0);
   if (argc < 2 || rounds < 1 || rounds > MAX_ROUNDS || world_open(&world) != STATUS_OK) {
     fputs("usage: bench_data DIR [ROUNDS]\n", stderr);
     return 2;

@@ -2,12 +2,16 @@
  * process says which shard it was and goes on. */
 #include "tests/fixtures/shard_files.h"
 
+#include <errno.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "data/check.h"
@@ -16,24 +20,24 @@
 
 /* ---- a child ---- */
 
-static void crash(void *context, int socket) {
+static void crash(const void *context, int socket) {
   (void)context, (void)socket;
   abort();
 }
 
-static void hang(void *context, int socket) {
+static void hang(const void *context, int socket) {
   (void)context, (void)socket;
   for (volatile unsigned turns = 0;; turns++) continue;
 }
 
-static void leave(void *context, int socket) {
+static void leave(const void *context, int socket) {
   (void)context, (void)socket;
   _exit(3);
 }
 
 #ifndef CONVOY_SANITIZE /* there memory is not limited */
 /* Says how much memory it gets: MiB. */
-static void swell(void *context, int socket) {
+static void swell(const void *context, int socket) {
   (void)context;
   static void *taken[4096];
   int32_t got = 0;
@@ -43,7 +47,7 @@ static void swell(void *context, int socket) {
 #endif
 
 /* Requests to stop are for the program, not for its child. */
-static void raise_stop(void *context, int socket) {
+static void raise_stop(const void *context, int socket) {
   (void)context;
   (void)raise(SIGUSR1);
   (void)raise(SIGTERM);
@@ -51,10 +55,10 @@ static void raise_stop(void *context, int socket) {
   (void)child_put(socket, &done, sizeof done);
 }
 
-static int32_t run(void (*work)(void *context, int socket), char why[64]) {
+static int32_t run(child_work *work, char why[64]) {
   struct child *child = NULL;
   int32_t value = -1;
-  assert_int_equal(child_start(work, NULL, 64 << 20, &child), STATUS_OK);
+  assert_int_equal(child_start(work, NULL, 0, 64 << 20, &child), STATUS_OK);
   if (!child_get(child_socket(child), &value, sizeof value)) value = -1;
   child_end(child, why, 64);
   return value;
@@ -78,6 +82,53 @@ static void a_child_may_die(void **state) {
   assert_string_equal(why, "");
 }
 
+/* Takes and frees memory of many sizes, and says who forked it. */
+static void allocate(const void *context, int socket) {
+  (void)context;
+  for (size_t size = 100; size < 20000; size += 97) free(memset(malloc(size), 1, size));
+  int32_t parent = (int32_t)getppid();
+  (void)child_put(socket, &parent, sizeof parent);
+}
+
+static atomic_bool churning;
+
+static void *churn(void *unused) {
+  for (size_t turn = 0; churning; turn++) free(memset(malloc(16 + turn * 37 % 5000), 1, 16));
+  return unused;
+}
+
+/* A lock of the allocator's that another thread holds just then is not held in the child. */
+static void threads_do_not_hold_a_child_up(void **state) {
+  (void)state;
+  pthread_t thread;
+  char why[64];
+  children_prepare(NULL, 0);
+  churning = true;
+  assert_int_equal(pthread_create(&thread, NULL, churn, NULL), 0);
+  alarm(60); /* instead of waiting for ever */
+  for (int i = 0; i < 200; i++) assert_true(run(allocate, why) > 0);
+  alarm(0);
+  churning = false;
+  assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+/* The process that forks them may be killed: one child cannot be started, the next can. */
+static void children_are_forked_again(void **state) {
+  (void)state;
+  char why[64];
+  struct child *child = NULL;
+  pid_t forker = (pid_t)run(allocate, why);
+  assert_true(forker > 1 && forker != getpid());
+  assert_int_equal(kill(forker, SIGKILL), 0);
+  assert_int_equal(child_start(allocate, NULL, 0, 64 << 20, &child), STATUS_INPUT);
+  error_clear();
+  assert_true(run(allocate, why) > 0);
+  assert_string_equal(why, "");
+  children_finish();
+  assert_int_equal(waitpid(-1, NULL, 0), -1); /* none is left */
+  assert_int_equal(errno, ECHILD);
+}
+
 /* The user's limits are no fault of the program. */
 static void a_limit_is_named(void **state) {
   (void)state;
@@ -87,7 +138,7 @@ static void a_limit_is_named(void **state) {
   rlim_t former = limit.rlim_cur;
   limit.rlim_cur = 1; /* fewer than are open */
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
-  enum status status = child_start(leave, NULL, 64 << 20, &child);
+  enum status status = child_start(leave, NULL, 0, 64 << 20, &child);
   limit.rlim_cur = former;
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
   assert_int_equal(status, STATUS_INPUT);
@@ -239,6 +290,8 @@ static void impossible_metadata_is_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_child_may_die),
+      cmocka_unit_test(threads_do_not_hold_a_child_up),
+      cmocka_unit_test(children_are_forked_again),
       cmocka_unit_test(a_limit_is_named),
       cmocka_unit_test(a_damaged_heap_is_named),
       cmocka_unit_test(any_byte_of_the_metadata_may_be_wrong),

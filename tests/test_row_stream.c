@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "data/child.h"
 #include "data/dataset.h"
 #include "data/stream.h"
 #include "data/synth.h"
@@ -24,6 +25,7 @@ static struct dataset *memory, *streamed;
 
 static int start(void **state) {
   (void)state;
+  children_prepare(NULL, 0);
   log_open(0, "", true);
   if (world_open(&world) != STATUS_OK || !mkdtemp(folder)) return -1;
   snprintf(path, sizeof path, "%s/set", folder);

@@ -73,10 +73,13 @@ pass "frozen for less than the limit, and a suspended job: the run goes on"
 out=$WORK/kill
 run 3 "$out"
 rows_in "$out" 3
+readers=$(for process in $(processes_of "$out"); do pgrep -P "$process"; done)
+[ "$(wc -w <<< "$readers")" = 3 ] || fail "not one reader a rank: $readers"
 kill -KILL "$(rank_of "$out" 1)"
 finish
 [ "$code" = 137 ] || [ "$code" = 5 ] || fail "rank 1 killed: exit code $code" "$WORK/err.txt"
 none_left "$out" "rank 1 killed"
+for reader in $readers; do [ "$(readlink "/proc/$reader/exe")" != "$CONVOY" ] || fail "rank 1 killed: its reader $reader lives on"; done
 pass "rank 1 killed: exit $code, no process left"
 
 # One that is frozen before the watchdog runs: --init-timeout.
