@@ -66,9 +66,6 @@ enum { CHECKPOINT_PATH = 4096 };
 /* Bytes that a checkpoint of these items takes, slightly too high. A run holds keep + 2 of them at most. */
 int64_t checkpoint_estimate(const struct checkpoint_item *items, int item_count);
 
-/* Bytes that this user may still write in the file system of `directory`, which exists. */
-enum status checkpoint_free_space(const char *directory, int64_t *bytes);
-
 /* Writes directory/step-NNNNNNNN.h5 (replacing one of that step), then, if `best`, makes best.h5 the same
  * file, then deletes left-over .tmp files and all but the newest `keep` checkpoints of steps up to this one
  * (keep 0: deletes none). Returns when the file is durable. On failure (STATUS_STORAGE; a full disk is named

@@ -84,10 +84,6 @@ static void list_close(struct listing *listing) {
   free(listing->steps);
 }
 
-enum status checkpoint_free_space(const char *directory, int64_t *bytes) {
-  return durable_free_space(directory, bytes);
-}
-
 enum status checkpoint_check_none(const char *directory) {
   struct listing listing;
   char path[CHECKPOINT_PATH];

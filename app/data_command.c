@@ -28,11 +28,11 @@ struct data_options {
 #define ROW_OUT                                                                                               \
   {.name = "out", .type = OPTION_TEXT_VALUE, FIELD(out), .value = "DIR", .flags = OPTION_REQUIRED | OPTION_OPERAND, \
    .help = "folder for the shards; new or empty"}
-#define ROW_SHARDS                                                                                            \
-  {.name = "shards", .type = OPTION_INTEGER, FIELD(shards), .least = 1, .most = 99999, .initial = "5",        \
-   .value = "N", .help = "training shards"},                                                                  \
+#define ROW_SHARDS(unless)                                                                                    \
+  {.name = "shards", .type = OPTION_INTEGER, FIELD(shards), .least = 1, .most = 99999, .value = "N",          \
+   .help = "training shards (default: 5" unless ")"},                                                         \
   {.name = "test-shards", .type = OPTION_INTEGER, FIELD(test_shards), .least = 1, .most = 99999,              \
-   .initial = "1", .value = "N", .help = "test shards"}
+   .value = "N", .help = "test shards (default: 1" unless ")"}
 #define ROW_OVERWRITE                                                                                         \
   {.name = "overwrite", .type = OPTION_FLAG, FIELD(overwrite), .help = "replace the shards of a folder that is not empty"}
 #define ROW_DATA                                                                                              \
@@ -44,11 +44,11 @@ static const struct option_row import_rows[] = {
      .flags = OPTION_REQUIRED | OPTION_OPERAND,
      .help = "folder or archive: train|test/CLASS/NAME.jpg|png, CIFAR-10's data_batch_*.bin; or a folder of shards"},
     ROW_OUT,
-    ROW_SHARDS,
+    ROW_SHARDS("; --rechunk: as there are"),
     {.name = "seed", .type = OPTION_INTEGER, FIELD(seed), .least = 0, .most = 0x1p53, .initial = "0", .value = "N",
      .help = "of the order in which the images are stored, or of --fraction's choice"},
     {.name = "rechunk", .type = OPTION_FLAG, FIELD(rechunk),
-     .help = "from shards: as many shards as there are, rewritten so that they read fast"},
+     .help = "from shards: rewritten so that they read fast, as many as there are unless told otherwise"},
     {.name = "keep-classes", .type = OPTION_TEXT_VALUE, FIELD(keep), .value = "NAMES",
      .help = "from shards: only these classes, e.g. cat,dog"},
     {.name = "fraction", .type = OPTION_REAL, FIELD(fraction), .least = 0, .most = 1, .initial = "1", .value = "X",
@@ -67,17 +67,25 @@ static const struct option_row synth_rows[] = {
      .value = "N", .help = "pixels of a side"},
     {.name = "seed", .type = OPTION_INTEGER, FIELD(seed), .least = 0, .most = 0x1p53, .initial = "0", .value = "N",
      .help = "of the images"},
-    ROW_SHARDS,
+    ROW_SHARDS(""),
     ROW_OVERWRITE,
 };
 static const struct option_row data_rows[] = {ROW_DATA};
 /* clang-format on */
 
+enum { TRAIN_SHARDS = 5, TEST_SHARDS = 1 }; /* unless told otherwise */
+
+static int shards_or(int64_t given, int otherwise) {
+  return given > 0 ? (int)given : otherwise;
+}
+
 static enum status run_import_shards(const struct data_options *options) {
+  int train = shards_or(options->shards, options->rechunk ? 0 : TRAIN_SHARDS),
+      test = shards_or(options->test_shards, options->rechunk ? 0 : TEST_SHARDS);
   struct import_shards_options import = {.from = options->from,
                                          .out = options->out,
-                                         .train_shards = options->rechunk ? 0 : (int)options->shards,
-                                         .test_shards = options->rechunk ? 0 : (int)options->test_shards,
+                                         .train_shards = train,
+                                         .test_shards = test,
                                          .classes = options->keep[0] ? options->keep : NULL,
                                          .fraction = options->fraction,
                                          .seed = (uint64_t)options->seed,
@@ -95,8 +103,8 @@ static enum status run_import(const struct data_options *options) {
                  options->from);
   struct import_options import = {.from = options->from,
                                   .out = options->out,
-                                  .train_shards = (int)options->shards,
-                                  .test_shards = (int)options->test_shards,
+                                  .train_shards = shards_or(options->shards, TRAIN_SHARDS),
+                                  .test_shards = shards_or(options->test_shards, TEST_SHARDS),
                                   .seed = (uint64_t)options->seed,
                                   .overwrite = options->overwrite};
   TRY(import_run(&import));
@@ -108,8 +116,8 @@ static enum status run_synth(const struct data_options *options) {
   struct synth_options synth = {.out = options->out,
                                 .train = options->train,
                                 .test = options->test,
-                                .train_shards = (int)options->shards,
-                                .test_shards = (int)options->test_shards,
+                                .train_shards = shards_or(options->shards, TRAIN_SHARDS),
+                                .test_shards = shards_or(options->test_shards, TEST_SHARDS),
                                 .classes = (int)options->classes,
                                 .size = (int)options->size,
                                 .seed = (uint64_t)options->seed,

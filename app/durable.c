@@ -9,8 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
+
+#include "model/base/disk.h"
 
 /* The folder of a path: "." where it names none. */
 static void folder_of(const char *path, char folder[PATH_MAX]) {
@@ -20,14 +21,6 @@ static void folder_of(const char *path, char folder[PATH_MAX]) {
     snprintf(folder, PATH_MAX, ".");
   else
     slash[slash == folder ? 1 : 0] = '\0';
-}
-
-enum status durable_free_space(const char *folder, int64_t *bytes) {
-  struct statvfs info;
-  if (statvfs(folder, &info) != 0)
-    return RAISE(STATUS_STORAGE, "cannot ask for the free space of %s: %s", folder, strerror(errno));
-  *bytes = (int64_t)info.f_bavail * (int64_t)info.f_frsize;
-  return STATUS_OK;
 }
 
 enum status durable_sync_folder(const char *folder) {
@@ -80,7 +73,7 @@ static enum status cannot_write(const char *path, int reason, int64_t needed) {
   char folder[PATH_MAX];
   int64_t available;
   folder_of(path, folder);
-  if (durable_free_space(folder, &available) != STATUS_OK)
+  if (disk_free(folder, &available) != STATUS_OK)
     return RAISE(STATUS_STORAGE, "cannot write %s: %s", path, strerror(reason));
   return RAISE(STATUS_STORAGE,
                "cannot write %s: %s (needed %" PRId64 " bytes, free %" PRId64

@@ -3,7 +3,6 @@
 #define CONVOY_APP_DURABLE_H
 
 #include <stddef.h>
-#include <stdint.h>
 
 #include "model/base/error.h"
 
@@ -26,8 +25,5 @@ enum status durable_make_folders(const char *path, size_t *made);
 
 /* Makes renames and removals in a folder durable; file systems that cannot are taken as they are. */
 enum status durable_sync_folder(const char *folder);
-
-/* Bytes that this user may still write in the file system of an existing folder. */
-enum status durable_free_space(const char *folder, int64_t *bytes);
 
 #endif

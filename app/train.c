@@ -9,6 +9,7 @@
 #include "app/output.h"
 #include "app/signals.h"
 #include "model/backend/trace.h"
+#include "model/base/disk.h"
 #include "model/base/log.h"
 
 static enum runlog_mode mode_of(const struct train_options *options) {
@@ -73,7 +74,7 @@ static enum status prepare(struct train *train) {
 /* A run keeps `keep` checkpoints, writes one more, and best.h5 may be of an older step. */
 static enum status check_space(const struct train *train, const char *folder) {
   int64_t need = checkpoint_estimate(train->snapshot.items, train->snapshot.item_count), free_bytes;
-  TRY(checkpoint_free_space(folder, &free_bytes));
+  TRY(disk_free(folder, &free_bytes));
   if (free_bytes < 2 * need)
     return RAISE(STATUS_STORAGE,
                  "%s has %.1f MB free; two checkpoints need %.1f MB; free some or choose another --out",

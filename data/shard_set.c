@@ -11,9 +11,10 @@
 #include "data/shard_publish.h"
 #include "data/shard_stage.h"
 #include "data/shard_tally.h"
+#include "model/base/disk.h"
 #include "model/base/log.h"
 
-enum { PIECE_ROWS = 256 };
+enum { PIECE_ROWS = 256, FRAME_BYTES = 8192 /* of a shard, beside rows and names */ };
 
 /* One file, under its temporary path. */
 struct target {
@@ -111,6 +112,20 @@ static enum status write_moments(const struct shard_set *set, const struct shard
   return STATUS_OK;
 }
 
+/* What is there stays until the new shards are whole. */
+static enum status check_space(const struct shard_set *set, int shards, const char *folder,
+                               const char *directory) {
+  const struct shard_shape *shape = &set->shape;
+  int64_t row = (int64_t)shape->height * shape->width * shape->channels + (int64_t)sizeof(uint16_t);
+  int64_t frame = FRAME_BYTES + (int64_t)shape->classes * DATASET_CLASS_NAME, room;
+  int64_t need = (set->split[SPLIT_TRAIN].count + set->split[SPLIT_TEST].count) * row + shards * frame;
+  TRY(disk_free(folder, &room));
+  if (room >= need) return STATUS_OK;
+  return RAISE(STATUS_STORAGE,
+               "%s has %.1f MB free; the shards need %.1f MB; free some or choose another --out", directory,
+               (double)room * 1e-6, (double)need * 1e-6);
+}
+
 enum status shard_set_write(const struct shard_set *set, const char *directory, bool overwrite) {
   struct shard_publish *publish = NULL;
   struct shard_tally tally;
@@ -122,6 +137,7 @@ enum status shard_set_write(const struct shard_set *set, const char *directory, 
   enum status status = STATUS_OK;
   if (!target || !name) TRY_OUT(RAISE(STATUS_INPUT, "no memory for %d shards", count));
   TRY_OUT(shard_publish_begin(directory, &publish));
+  TRY_OUT(check_space(set, count, shard_publish_folder(publish), directory));
   TRY_OUT(plan_targets(set, shard_publish_folder(publish), target, name));
   for (int i = 0; i < count; i++) {
     TRY_OUT(write_shard(set, &target[i], &tally));

@@ -30,7 +30,7 @@ struct shard_set {
 enum status shard_set_check(const char *directory, bool overwrite);
 
 /* Creates the directory where needed and writes the shards; with overwrite, they take the place of
- * older ones at the end. */
+ * older ones at the end. STATUS_STORAGE before anything is written where there is too little room. */
 enum status shard_set_write(const struct shard_set *set, const char *directory, bool overwrite);
 
 #endif

@@ -145,4 +145,17 @@ if works "a file system of its own" unshare -rm mount -t tmpfs none /mnt; then
       fail "a mounted folder holds other files" "$WORK/out.txt"
     pass "a folder that is a file system of its own"
   fi
+  # Too little room is seen before anything is written.
+  "$CONVOY" data synth "$WORK/large" --train 600 --test 5 > "$WORK/out.txt" 2>&1 || fail "synth" "$WORK/out.txt"
+  # shellcheck disable=SC2016
+  unshare -rm bash -c '
+    mkdir -p "$1" && mount -t tmpfs -o size=1m none "$1" || exit 99
+    "$2" data import "$3" "$1/set"; code=$?; ls -A "$1"; exit $code' \
+    _ "$WORK/mounted" "$CONVOY" "$WORK/large" > "$WORK/out.txt" 2> "$WORK/err.txt"
+  code=$?
+  expect 4 "too little room"
+  one_error "too little room"
+  grep -Eq '^error: .*/set has 1\.0 MB free; the shards need 1\.9 MB' "$WORK/err.txt" || fail "too little room: the error" "$WORK/err.txt"
+  [ "$(wc -l < "$WORK/out.txt")" = 1 ] || fail "too little room: something was written" "$WORK/out.txt"
+  pass "too little room is seen before anything is written"
 fi

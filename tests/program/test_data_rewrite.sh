@@ -32,6 +32,9 @@ import --from "$WORK/hostile" --out "$WORK/cured" --rechunk
 ranks 4 train --data "$WORK/cured" --out "$WORK/no" --backend cpu --check --batch 10 --memory-limit 0.01
 expect 0 "rewritten and streamed"
 grep -q 'chunks of' "$WORK/err.txt" "$WORK/out.txt" && fail "a warning after the cure" "$WORK/err.txt"
+import --from "$WORK/hostile" --out "$WORK/fewer" --rechunk --shards 2
+[ "$(ls "$WORK/fewer")" = "$(printf '%s\n' test-00000-of-00001.h5 train-0000{0,1}-of-00002.h5)" ] || fail "--rechunk --shards 2: $(ls "$WORK/fewer")"
+[ "$(digest_of "$WORK/fewer")" = "$(digest_of "$data")" ] || fail "--rechunk --shards 2: another digest"
 import "$WORK/hostile" "$WORK/seven" --shards 7 --test-shards 2
 [ "$(digest_of "$WORK/seven")" = "$(digest_of "$data")" ] || fail "7 shards: another digest"
 [ "$(find "$WORK/seven" -type f | wc -l)" = 9 ] || fail "not 7 and 2 shards"
