@@ -45,42 +45,49 @@ ours() {
     END { exit !error || found == "hdf5" }' "$1"
 }
 
-failed=0
-for name in "${targets[@]}"; do
-  say "Fuzzing: $name, $seconds s"
-  target=$here/tests/fuzz_$name corpus=$here/corpus-$name log=$here/fuzz-$name.log reports=$here/reports-$name own=()
+# fuzz TARGET: its lines, and exit code 1 if it has faults.
+fuzz() {
+  local name=$1 target=$here/tests/fuzz_$1 corpus=$here/corpus-$1 log=$here/fuzz-$1.log reports=$here/reports-$1
+  local own=() options=allocator_may_return_null=1 code=0 faults=0 children=0 input report
   rm -rf "$reports" "${seeds:?}/$name" "$here/fault-$name"-*
   mkdir -p "$corpus" "$seeds/$name" "$reports"
   find "$seeds/all" -name "$name-*" -exec cp -t "$seeds/$name" {} +
   [ -n "$(ls "$seeds/$name")" ] || die 1 "the tests made no seeds for $name"
-  options=allocator_may_return_null=1
   if [ "$name" = shard ]; then # the sanitizer tells of a child's crash; libFuzzer sees this process only
     # a child gets 1 s of processor time (test_data_guard.c), however long that takes on a loaded machine
     own=(-timeout=300 -report_slow_units=300 -handle_segv=0 -handle_bus=0 -handle_abrt=0 -handle_ill=0 -handle_fpe=0 -malloc_limit_mb=0)
     options+=":handle_abort=1:max_allocation_size_mb=1024:log_path=$PWD/$reports/report"
   fi
   # A process of its own for every few thousand inputs, so that a fault does not end the search.
-  code=0
   ASAN_OPTIONS=$options nice -n 15 "$target" -fork=1 -ignore_crashes=1 -ignore_timeouts=1 -ignore_ooms=1 \
     -max_total_time="$seconds" "${limits[@]}" "${own[@]}" -artifact_prefix="$here/fault-$name-" "$corpus" "$seeds/$name" \
     >"$log" 2>&1 || code=$?
   grep -q '^INFO: exiting: ' "$log" || { tail -n 40 "$log"; die 1 "$target ended (code $code)"; }
-  grep '^#[0-9]*: cov:' "$log" | tail -n 1
+  printf '%s: %s\n' "$name" "$(grep '^#[0-9]*: cov:' "$log" | tail -n 1)"
   for input in "$here/fault-$name"-*; do
     [ -e "$input" ] || continue
     printf 'fault: %s %s\n' "$target" "$input"
-    failed=$((failed + 1))
+    faults=$((faults + 1))
   done
-  children=0
   for report in "$reports"/*; do
     [ -e "$report" ] || continue
     if ours "$report"; then
       printf 'fault: %s\n' "$report"
-      failed=$((failed + 1))
+      faults=$((faults + 1))
     elif grep -q 'ERROR: ' "$report"; then
       children=$((children + 1))
     fi
   done
-  [ $children = 0 ] || printf '%d times HDF5 died in its child, and the program said so\n' $children
+  [ $children = 0 ] || printf '%s: %d times HDF5 died in its child, and the program said so\n' "$name" $children
+  [ $faults = 0 ] || die 1 "$name: $faults faults; run the target on an input to see how"
+}
+
+say "Fuzzing: ${targets[*]}, $seconds s each, side by side"
+running=() passed=0
+for name in "${targets[@]}"; do
+  (fuzz "$name") </dev/null &
+  running+=($!)
 done
-[ $failed = 0 ] || die 1 "$failed faults; run the target on an input to see how"
+for pid in "${running[@]}"; do wait "$pid" && passed=$((passed + 1)); done
+printf 'fuzz: %d passed, %d failed\n' $passed $((${#targets[@]} - passed))
+[ $passed = ${#targets[@]} ]

@@ -7,7 +7,8 @@
 # shellcheck source=tests/program/faults.sh
 . "$(dirname "$0")/faults.sh"
 
-kills=${CONVOY_TEST_KILLS:-50}
+kills=${CONVOY_TEST_KILLS:-${CONVOY_SANITIZED:+20}}
+kills=${kills:-50}
 RANDOM=${CONVOY_TEST_SEED:-1}
 data=$WORK/data
 set_of "$data" 200 40 # batch 40: 5 steps an epoch
