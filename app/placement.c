@@ -1,17 +1,12 @@
 /* Where the ranks run; see placement.h. */
 #include "app/placement.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static int usable_cores(void) {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
-                                                     : 0; /* 0: more than the set can hold */
-}
+#include "model/base/cores.h"
 
 enum status placement_gather(const struct world *world, const char *device, bool cuda,
                              struct placement **all) {
@@ -25,7 +20,7 @@ enum status placement_gather(const struct world *world, const char *device, bool
   snprintf(own.device, sizeof own.device, "%s", device);
   if (cuda && visible) snprintf(own.visible, sizeof own.visible, "%s", visible);
   own.node = world->node;
-  own.cores = usable_cores();
+  own.cores = cores_usable();
   own.cores_there = (int)sysconf(_SC_NPROCESSORS_ONLN);
   TRY_OUT(world_allgather(world, &own, sizeof own, made));
   *all = made;

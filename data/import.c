@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "data/cifar_binary.h"
 #include "data/decode_pool.h"
@@ -12,6 +11,7 @@
 #include "data/import_set.h"
 #include "data/shard_set.h"
 #include "data/source.h"
+#include "model/base/cores.h"
 #include "model/base/log.h"
 #include "model/base/random.h"
 
@@ -139,8 +139,7 @@ static enum status finish_cifar(struct importing *importing, const char *from) {
 
 /* Reads and decodes everything into importing->set. */
 static enum status collect(struct importing *importing, const char *from) {
-  long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  TRY(decode_pool_create(cores > 0 ? (int)cores : 1, &importing->set, &importing->pool));
+  TRY(decode_pool_create(cores_usable(), &importing->set, &importing->pool));
   struct source_visitor visitor = {.member = visit_member, .data = visit_data, .context = importing};
   enum status status = source_walk(from, &visitor);
   char message[1024];

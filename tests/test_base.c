@@ -9,7 +9,9 @@
 
 #include <cmocka.h>
 #include <math.h>
+#include <sched.h>
 
+#include "model/base/cores.h"
 #include "model/base/error.h"
 #include "model/base/random.h"
 #include "model/base/tensor.h"
@@ -155,6 +157,24 @@ static void bf16_rounds_to_nearest_even(void **state) {
   }
 }
 
+/* Not those of the host, and a rank's share follows. */
+static void cores_are_those_it_may_run_on(void **state) {
+  (void)state;
+  cpu_set_t before, one;
+  int share = 0;
+  size_t first = 0;
+  assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+  assert_int_equal(cores_usable(), CPU_COUNT(&before));
+  while (!CPU_ISSET(first, &before)) first++;
+  CPU_ZERO(&one);
+  CPU_SET(first, &one);
+  assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+  assert_int_equal(cores_usable(), 1);
+  assert_int_equal(cores_share(&(struct world){.size = 1}, &share), STATUS_OK);
+  assert_int_equal(share, 1);
+  assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+}
+
 static void tensors(void **state) {
   (void)state;
   char text[64], small[8];
@@ -246,6 +266,7 @@ int main(void) {
       cmocka_unit_test(permutation_is_one),
       cmocka_unit_test(permutations_are_even),
       cmocka_unit_test(bf16_rounds_to_nearest_even),
+      cmocka_unit_test(cores_are_those_it_may_run_on),
       cmocka_unit_test(tensors),
       cmocka_unit_test(error_record),
       cmocka_unit_test(error_record_is_bounded),

@@ -11,6 +11,17 @@ struct claim {
   int node;
 };
 
+int cores_usable(void) {
+  int count = 0; /* the kernel refuses a set that is too small */
+  for (size_t most = 1024; most <= 65536 && count == 0; most *= 8) {
+    size_t bytes = CPU_ALLOC_SIZE(most);
+    cpu_set_t *cpus = CPU_ALLOC(most);
+    if (cpus && sched_getaffinity(0, bytes, cpus) == 0) count = CPU_COUNT_S(bytes, cpus);
+    CPU_FREE(cpus);
+  }
+  return count > 1 ? count : 1;
+}
+
 enum status cores_share(const struct world *world, int *cores) {
   enum status status = STATUS_OK;
   struct claim mine, *all = calloc((size_t)world->size, sizeof *all);

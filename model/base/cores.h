@@ -4,8 +4,13 @@
 
 #include "model/base/world.h"
 
+/* The CPUs that this process may run on (taskset, a job's cpuset), which the host's may be more than; at
+ * least 1. */
+int cores_usable(void);
+
 /* This rank's share, at least 1: the CPUs that it may run on, divided by the ranks of its host that may run
- * on the same ones. Collective. */
+ * on the same ones. Collective; world->cores has it since
+ * world_open. */
 enum status cores_share(const struct world *world, int *cores);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "model/base/deadline.h"
 #include "model/base/clock.h"
+#include "model/base/cores.h"
 #include "model/base/log.h"
 #include "model/base/world_parts.h"
 
@@ -125,6 +126,7 @@ static enum status find_ranks(struct world *world) {
   if (!world->pulse) return RAISE(STATUS_INPUT, "no memory for the ranks' state");
   TRY(world_check(MPI_Comm_dup(MPI_COMM_WORLD, &all), "copying the communicator"));
   TRY(world_fill(world, all)); /* the copies inherit MPI_ERRORS_RETURN */
+  TRY(cores_share(world, &world->cores));
   world->seat = world->local_rank;
   world->seats = world->local_size;
   return STATUS_OK;

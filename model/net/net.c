@@ -2,7 +2,6 @@
 #include "model/net/net_state.h"
 
 #include <inttypes.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -298,19 +297,11 @@ enum status net_write(struct net *net, enum net_region region, const float *host
   return region == NET_PARAMS ? refresh_low(net) : STATUS_OK;
 }
 
-/* This rank's share of the cores that it may run on. */
-static int own_cores(const struct world *world) {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  int cores = CPU_COUNT(&set) / (world->local_size > 0 ? world->local_size : 1);
-  return cores > 1 ? cores : 1;
-}
-
 enum status net_init(struct net *net, uint64_t seed) {
   size_t bytes = (size_t)net->layout.all_count * sizeof(float);
   float *host = calloc(1, bytes);
   if (!host) return RAISE(STATUS_INPUT, "out of memory");
-  init_params(&net->layout, seed, own_cores(net->backend->world), host);
+  init_params(&net->layout, seed, net->backend->world->cores, host);
   enum status status = net_write(net, NET_PARAMS, host);
   free(host);
   for (int i = 0; i < 2 && status == STATUS_OK; i++)
