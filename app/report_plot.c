@@ -1,17 +1,15 @@
 /* The figures as one picture by gnuplot, which gets its script and the points through a file without a name
  * and writes the picture into another; see report_parts.h. */
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "app/durable.h"
+#include "app/gnuplot.h"
 #include "app/report_parts.h"
 
 enum { PANEL_WIDTH = 640, PANEL_HEIGHT = 360 };
@@ -94,28 +92,6 @@ static void put_script(FILE *script, const struct report_run *run, const struct 
   fputs("unset multiplot\n", script);
 }
 
-/* Runs gnuplot on these two; its complaints go to stderr. */
-static enum status run_gnuplot(int script, int picture) {
-  char program[] = "gnuplot", *words[] = {program, NULL};
-  posix_spawn_file_actions_t actions;
-  pid_t process;
-  int state, failed = posix_spawn_file_actions_init(&actions);
-  if (failed) return RAISE(STATUS_INTERNAL, "gnuplot cannot be started: %s", strerror(failed));
-  failed = posix_spawn_file_actions_adddup2(&actions, script, STDIN_FILENO);
-  if (!failed) failed = posix_spawn_file_actions_adddup2(&actions, picture, STDOUT_FILENO);
-  if (!failed) failed = posix_spawnp(&process, program, &actions, NULL, words, environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (failed == ENOENT)
-    return RAISE(STATUS_INPUT,
-                 "a picture needs gnuplot, which is not in PATH (Debian: gnuplot-nox); the page needs none");
-  if (failed) return RAISE(STATUS_INTERNAL, "gnuplot cannot be started: %s", strerror(failed));
-  while (waitpid(process, &state, 0) < 0)
-    if (errno != EINTR) return RAISE(STATUS_INTERNAL, "gnuplot cannot be waited for: %s", strerror(errno));
-  if (!WIFEXITED(state) || WEXITSTATUS(state) != 0)
-    return RAISE(STATUS_INTERNAL, "gnuplot failed (its words are above)");
-  return STATUS_OK;
-}
-
 /* Copies a file without a name to `path`, whole or not at all. */
 static enum status keep(int picture, const char *path) {
   struct stat info;
@@ -139,7 +115,7 @@ static enum status draw(const struct report_run *run, const struct report_figure
   put_script(script, run, figure, figures, kind);
   if (fflush(script) != 0 || lseek(text, 0, SEEK_SET) != 0)
     TRY_OUT(RAISE(STATUS_INPUT, "no memory for a picture: %s", strerror(errno)));
-  TRY_OUT(run_gnuplot(text, picture));
+  TRY_OUT(gnuplot_run(&(struct gnuplot_job){.input = text, .output = picture}, GNUPLOT_SECONDS));
   TRY_OUT(keep(picture, path));
 out:
   if (script)

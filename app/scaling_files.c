@@ -2,22 +2,15 @@
 #include "app/scaling_files.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "app/durable.h"
+#include "app/gnuplot.h"
 #include "app/output.h"
-#include "model/base/clock.h"
 #include "model/base/log.h"
-
-enum { PLOT_SECONDS = 60 };
 
 static enum status path_of(const char *folder, const char *name, const char *ending, char path[PATH_MAX]) {
   int length = snprintf(path, PATH_MAX, "%s/%s%s", folder, name, ending);
@@ -113,51 +106,14 @@ void scaling_script_end(FILE *stream) {
   fputs("unset multiplot\nunset output\n}\n", stream);
 }
 
-/* The exit code of the process; -1: it did not end in time, or by a signal. */
-static int await_exit(pid_t process, double seconds) {
-  static const struct timespec pause = {.tv_nsec = 20000000};
-  double end = clock_seconds() + seconds;
-  int state;
-  for (;;) {
-    pid_t ended = waitpid(process, &state, WNOHANG);
-    if (ended == process) return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
-    if (ended < 0 && errno != EINTR) return -1;
-    if (clock_seconds() > end) break;
-    nanosleep(&pause, NULL);
-  }
-  kill(process, SIGKILL);
-  waitpid(process, &state, 0);
-  return -1;
-}
-
-/* 0, or an errno. */
-static int start_gnuplot(const char *folder, char *script, pid_t *process) {
-  char program[] = "gnuplot", *words[] = {program, script, NULL};
-  posix_spawn_file_actions_t actions;
-  int failed = posix_spawn_file_actions_init(&actions);
-  if (failed) return failed;
-  failed = posix_spawn_file_actions_addchdir_np(&actions, folder);
-  for (int fd = 0; fd < 3 && !failed; fd++)
-    failed = posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", fd == 0 ? O_RDONLY : O_WRONLY, 0);
-  if (!failed) failed = posix_spawnp(process, program, &actions, NULL, words, environ);
-  posix_spawn_file_actions_destroy(&actions);
-  return failed;
-}
-
 void scaling_plot(const char *folder, const char *name) {
   char script[64];
-  pid_t process;
   snprintf(script, sizeof script, "%s.gp", name);
-  int failed = start_gnuplot(folder, script, &process);
-  if (failed) {
-    log_warning("no plot: gnuplot %s%s; where it is installed, run 'gnuplot %s' in %s",
-                failed == ENOENT ? "is not installed" : "cannot be started: ",
-                failed == ENOENT ? "" : strerror(failed), script, folder);
+  struct gnuplot_job job = {.folder = folder, .script = script, .input = -1, .output = -1, .quiet = true};
+  if (gnuplot_run(&job, GNUPLOT_SECONDS) == STATUS_OK) {
+    log_info("plots: %s/%s.svg and .png; again by 'gnuplot %s' there", folder, name, script);
     return;
   }
-  int code = await_exit(process, PLOT_SECONDS);
-  if (code == 0)
-    log_info("plots: %s/%s.svg and .png; again by 'gnuplot %s' there", folder, name, script);
-  else
-    log_warning("no plot: gnuplot ended with %d; run 'gnuplot %s' in %s to see why", code, script, folder);
+  log_warning("no plot: %s; 'gnuplot %s' in %s makes it", error_message(), script, folder);
+  error_clear();
 }

@@ -5,11 +5,17 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "app/gnuplot.h"
 #include "app/scaling_fit.h"
+#include "model/base/clock.h"
 
 enum { POINTS = 16 };
 
@@ -181,12 +187,50 @@ static void test_overlap(void **state) {
   NEAR(p.exposed, 4.06e-3, 1e-9);
 }
 
+/* gnuplot_run with a script of that text in gnuplot's place; NULL: with nothing there. */
+static enum status run_in_place(const char *text, double seconds) {
+  char folder[] = "/tmp/convoy-gnuplot-XXXXXX", program[64], *path = strdup(getenv("PATH"));
+  struct gnuplot_job job = {.input = -1, .output = -1, .quiet = true};
+  assert_non_null(path);
+  assert_non_null(mkdtemp(folder));
+  snprintf(program, sizeof program, "%s/gnuplot", folder);
+  if (text) {
+    FILE *file = fopen(program, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(chmod(program, 0700), 0);
+  }
+  assert_int_equal(setenv("PATH", folder, 1), 0);
+  enum status status = gnuplot_run(&job, seconds);
+  assert_int_equal(setenv("PATH", path, 1), 0);
+  if (text) assert_int_equal(unlink(program), 0);
+  assert_int_equal(rmdir(folder), 0);
+  free(path);
+  return status;
+}
+
+/* A gnuplot that never ends, fails or is missing is named; the first is not waited for. */
+static void test_gnuplot(void **state) {
+  (void)state;
+  double begin = clock_seconds();
+  assert_int_equal(run_in_place("#!/bin/sh\nexec /bin/sleep 100\n", 0.2), STATUS_INTERNAL);
+  assert_true(clock_seconds() - begin < 60);
+  assert_non_null(strstr(error_message(), "gnuplot did not end within 0.2 s"));
+  assert_int_equal(run_in_place("#!/bin/sh\nexit 3\n", 60), STATUS_INTERNAL);
+  assert_non_null(strstr(error_message(), "gnuplot ended with 3"));
+  assert_int_equal(run_in_place(NULL, 60), STATUS_INPUT);
+  assert_non_null(strstr(error_message(), "gnuplot, which is not in PATH"));
+  assert_int_equal(run_in_place("#!/bin/sh\nexit 0\n", 60), STATUS_OK);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_exact_line),   cmocka_unit_test(test_wrong_points),
       cmocka_unit_test(test_two_lines),    cmocka_unit_test(test_bounds),
       cmocka_unit_test(test_ring),         cmocka_unit_test(test_tree),
       cmocka_unit_test(test_hierarchical), cmocka_unit_test(test_overlap),
+      cmocka_unit_test(test_gnuplot),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -113,7 +113,7 @@ PATH=$WORK/bin "$CONVOY" bench predict --out "$WORK/alone" "${small[@]}" --windo
   --intra-bandwidth-gbs 100 --inter-latency-us 5 --inter-bandwidth-gbs 50 > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
 expect 0 "predict, np 1"
 files "$WORK/alone" allreduce.csv predict.csv predict.gp
-grep -q '^warning: no plot: gnuplot is not installed' "$WORK/err.txt" || fail "a missing gnuplot is not said" "$WORK/err.txt"
+grep -q '^warning: no plot: a picture needs gnuplot, which is not in PATH' "$WORK/err.txt" || fail "a missing gnuplot is not said" "$WORK/err.txt"
 pass "prediction on one rank; no gnuplot"
 
 # ---- refusals: exit code 2, one line, and the folder as it was ----
