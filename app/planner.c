@@ -4,8 +4,9 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
+
+#include "model/base/thread.h"
 
 static enum status plan_create(const struct planner *planner, struct epoch_plan *plan) {
   const struct world *world = planner->world;
@@ -86,12 +87,8 @@ static void *make_ahead(void *argument) {
 }
 
 void planner_ahead(struct planner *planner, int64_t epoch) {
-  sigset_t all, before;
   wait_for_thread(planner);
   planner->plan[1 - planner->current].epoch = -1;
   planner->wanted = epoch;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &before); /* signals are the main thread's */
-  planner->runs = pthread_create(&planner->thread, NULL, make_ahead, planner) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  planner->runs = thread_start(&planner->thread, make_ahead, planner) == 0;
 }

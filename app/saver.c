@@ -3,13 +3,13 @@
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/base/clock.h"
+#include "model/base/thread.h"
 
 struct saver {
   pthread_t thread;
@@ -48,13 +48,9 @@ static void *work(void *argument) {
 }
 
 enum status saver_begin(struct saver *saver, const struct saver_job *job) {
-  sigset_t all, former;
   saver->job = *job;
   atomic_store(&saver->ended, false);
-  sigfillset(&all); /* signals are the main thread's */
-  pthread_sigmask(SIG_BLOCK, &all, &former);
-  int error = pthread_create(&saver->thread, NULL, work, saver);
-  pthread_sigmask(SIG_SETMASK, &former, NULL);
+  int error = thread_start(&saver->thread, work, saver);
   if (error) return RAISE(STATUS_INTERNAL, "cannot start the saving thread: %s", strerror(error));
   saver->running = true;
   return STATUS_OK;

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 #include "model/base/clock.h"
 #include "model/base/deadline.h"
 #include "model/base/log.h"
+#include "model/base/thread.h"
 
 enum { HOST = 64, LEAVE_SECONDS = 2 };
 
@@ -259,13 +259,8 @@ static void warn_unlinked(const struct watchdog *w) {
       count, count == 1 ? "" : "s", first, w->host[first], count == 1 ? "it" : "one of them");
 }
 
-/* Signals are the main thread's. */
 static enum status start_thread(struct watchdog *w) {
-  sigset_t all, former;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &former);
-  int error = pthread_create(&w->thread, NULL, watch, w);
-  pthread_sigmask(SIG_SETMASK, &former, NULL);
+  int error = thread_start(&w->thread, watch, w);
   if (error) return RAISE(STATUS_INTERNAL, "cannot start the watchdog's thread: %s", strerror(error));
   return STATUS_OK;
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "model/base/clock.h"
+#include "model/base/thread.h"
 
 enum { TEXT = 512 };
 
@@ -47,19 +48,14 @@ static void *wait_for_moment(void *unused) {
   _exit(deadline.code);
 }
 
-/* Signals are the main thread's. */
 static bool start(void) {
-  sigset_t all, former;
   pthread_t thread;
   pthread_condattr_t steady;
   pthread_condattr_init(&steady);
   pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
   pthread_cond_init(&deadline.changed, &steady);
   pthread_condattr_destroy(&steady);
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &former);
-  bool made = pthread_create(&thread, NULL, wait_for_moment, NULL) == 0;
-  pthread_sigmask(SIG_SETMASK, &former, NULL);
+  bool made = thread_start(&thread, wait_for_moment, NULL) == 0;
   if (made) pthread_detach(thread);
   return made;
 }

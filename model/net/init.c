@@ -4,10 +4,10 @@
 
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 
 #include "model/base/random.h"
+#include "model/base/thread.h"
 
 enum { PIECE = 1 << 16 /* elements; even, since normal numbers come in pairs */ };
 
@@ -70,13 +70,8 @@ void init_params(const struct layout *layout, uint64_t seed, int threads, float 
   struct work work = {.layout = layout, .seed = seed, .host = host};
   pthread_t thread[INIT_THREADS];
   int started = 0;
-  sigset_t all, old;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &old); /* signals are the main thread's */
-  while (started < threads - 1 && started < INIT_THREADS &&
-         pthread_create(&thread[started], NULL, draw, &work) == 0)
+  while (started < threads - 1 && started < INIT_THREADS && thread_start(&thread[started], draw, &work) == 0)
     started++;
-  pthread_sigmask(SIG_SETMASK, &old, NULL);
   draw(&work);
   while (started > 0) pthread_join(thread[--started], NULL);
 }
