@@ -38,8 +38,9 @@ void tensorboard_summary(struct tensorboard *tensorboard, int64_t step, struct p
 
 /* tensorboard_run.c, nothing without --tensorboard: OUT/run.json as text, `run`; and at the end up to 25
  * images of the test set (tags examples/NN), framed green or red as the prediction is right or wrong, with a
- * table of them, `examples/predictions`. The net's plan is replaced; not collective. */
+ * table of them, `examples/predictions`; where that fails, a warning. The net's plan is replaced; not
+ * collective. */
 enum status tensorboard_describe(const struct train *train);
-enum status tensorboard_examples(const struct train *train);
+void tensorboard_examples(const struct train *train);
 
 #endif

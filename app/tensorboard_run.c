@@ -171,19 +171,24 @@ static enum status put_table(const struct train *train, const struct examples *e
   return failed ? RAISE(STATUS_INPUT, "no memory for a table of predictions") : STATUS_OK;
 }
 
-enum status tensorboard_examples(const struct train *train) {
-  struct tensorboard *tensorboard = train->trainer.board;
+static enum status put_examples(const struct train *train) {
   struct examples examples = {0};
   struct protobuf summary = {0};
-  if (!tensorboard || train->session.dataset->test.count == 0) return STATUS_OK;
   TRY(predict(&train->session, &examples));
   TRY(put_table(train, &examples));
   for (int64_t i = 0; i < examples.count; i++) {
-    if (add_image(&summary, train->session.dataset, &examples, i) == STATUS_OK) continue;
-    log_warning("no example images for TensorBoard: %s", error_message());
-    error_clear();
-    break;
+    enum status status = add_image(&summary, train->session.dataset, &examples, i);
+    if (status == STATUS_OK) continue;
+    protobuf_destroy(&summary);
+    return error_trace(status, __func__);
   }
-  tensorboard_summary(tensorboard, train->trainer.at.step, &summary);
+  tensorboard_summary(train->trainer.board, train->trainer.at.step, &summary);
   return STATUS_OK;
+}
+
+void tensorboard_examples(const struct train *train) {
+  if (!train->trainer.board || train->session.dataset->test.count == 0) return;
+  if (put_examples(train) == STATUS_OK) return;
+  log_warning("no examples for TensorBoard: %s", error_message());
+  error_clear();
 }

@@ -201,11 +201,11 @@ static enum status end_run(struct train *train, enum status status) {
     enum status written = describe_end(train, "stopped");
     return written == STATUS_OK ? status : written;
   }
-  if (status == STATUS_OK) status = tensorboard_examples(train);
   if (status != STATUS_OK) {
     describe_end(train, "failed");
     return status;
   }
+  tensorboard_examples(train);
   log_info("done: step %" PRId64 "%s in %.1f s of training; %s", t->at.step,
            t->at.complete ? "" : " (of --steps; a larger one continues)", t->at.seconds, train->options.out);
   return describe_end(train, t->at.complete ? "complete" : "stopped");

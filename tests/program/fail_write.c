@@ -1,8 +1,10 @@
 /* Preloaded into a run, makes the FAIL_AT-th call that writes under the folder FAIL_UNDER fail, as a full
  * disk or a broken one does: FAIL_ERRNO=ENOSPC, EDQUOT or EROFS fails it and all that follow, and a write
  * takes half of its bytes first but for EROFS; FAIL_ERRNO=EIO fails it alone; FAIL_ERRNO=KILL kills the
- * process instead. Counted are creating opens, writes, fsyncs, renames and links. When the call comes, the
- * file FAIL_REPORT is made, so that a suite knows when N has passed the last one. */
+ * process instead; FAIL_ERRNO=ENOMEM fails no write, but every stream in memory from then on. Counted are
+ * creating opens, writes, fsyncs, renames and links. When the call comes, the file FAIL_REPORT is made, so
+ * that a suite knows when N has passed the last one. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -36,7 +38,7 @@ static int wanted_errno(void) {
   static const struct {
     const char *name;
     int number;
-  } kinds[] = {{"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EROFS", EROFS}};
+  } kinds[] = {{"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EROFS", EROFS}, {"ENOMEM", ENOMEM}};
   const char *kind = getenv("FAIL_ERRNO");
   for (size_t i = 0; kind && i < sizeof kinds / sizeof *kinds; i++)
     if (strcmp(kind, kinds[i].name) == 0) return kinds[i].number;
@@ -57,7 +59,19 @@ static bool fails(bool *first) {
   const char *kind = getenv("FAIL_ERRNO");
   if (kind && strcmp(kind, "KILL") == 0) raise(SIGKILL);
   errno = wanted_errno();
-  return true;
+  return errno != ENOMEM;
+}
+
+FILE *open_memstream(char **text, size_t *bytes) {
+  const char *at = getenv("FAIL_AT");
+  if (at && wanted_errno() == ENOMEM && atomic_load(&calls) >= atoi(at)) {
+    errno = ENOMEM;
+    return NULL;
+  }
+  FILE *(*real)(char **, size_t *);
+  void *found = dlsym(RTLD_NEXT, "open_memstream");
+  memcpy(&real, &found, sizeof real);
+  return real(text, bytes);
 }
 
 ssize_t write(int fd, const void *data, size_t bytes) {

@@ -107,4 +107,13 @@ print(steps)
 assert steps == [1, 2, 3, 4] + list(range(13, 19))
 PYTHON
   pass "a file that cannot be written any more is told once, and what is in it stays readable"
+
+  board=$WORK/boards/f
+  export FAIL_UNDER=$board FAIL_ERRNO=ENOMEM FAIL_AT=9 LD_PRELOAD="$shim"
+  train 2 --out "$WORK/f" --tensorboard "$board"
+  unset LD_PRELOAD FAIL_UNDER FAIL_ERRNO FAIL_AT
+  expect 0 "a run whose example images cannot be made"
+  [ "$(grep -c '^warning: no examples for TensorBoard: ' "$WORK/err.txt")" = 1 ] || fail "not told once" "$WORK/err.txt"
+  grep -q '"status":[[:space:]]*"complete"' "$WORK/f/run.json" || fail "a finished run is not recorded as complete" "$WORK/f/run.json"
+  pass "a finished run is complete, also without its example images"
 fi
