@@ -12,6 +12,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "model/base/file.h"
+
 enum { READ_BYTES = 1 << 20 };
 
 static void header_text(int64_t file_bytes, uint64_t digest, char *header) {
@@ -29,31 +31,20 @@ void checkpoint_header_make(const void *image, size_t bytes, char *header) {
   header_text((int64_t)bytes + CHECKPOINT_HEADER, XXH3_64bits(image, bytes), header);
 }
 
-/* Reads up to `bytes`, fewer only at the end of the file; -1 with errno. */
-static ssize_t read_full(int fd, char *data, size_t bytes) {
-  size_t used = 0;
-  while (used < bytes) {
-    ssize_t got = read(fd, data + used, bytes - used);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return -1;
-    if (got == 0) break;
-    used += (size_t)got;
-  }
-  return (ssize_t)used;
-}
-
 static enum status digest_rest(int fd, const char *path, uint64_t *digest) {
   enum status status = STATUS_OK;
   XXH3_state_t *state = XXH3_createState();
   char *buffer = malloc(READ_BYTES);
-  ssize_t got = -1;
+  size_t got;
+  int failed;
   if (!state || !buffer || XXH3_64bits_reset(state) == XXH_ERROR) {
     status = RAISE(STATUS_INPUT, "out of memory while reading %s", path);
     goto out;
   }
-  while ((got = read_full(fd, buffer, READ_BYTES)) > 0) XXH3_64bits_update(state, buffer, (size_t)got);
-  if (got < 0)
-    status = RAISE(STATUS_STORAGE, "cannot read %s: %s", path, strerror(errno));
+  while ((failed = file_read(fd, buffer, READ_BYTES, &got)) == 0 && got > 0)
+    XXH3_64bits_update(state, buffer, got);
+  if (failed)
+    status = RAISE(STATUS_STORAGE, "cannot read %s: %s", path, strerror(failed));
   else
     *digest = XXH3_64bits_digest(state);
 out:
@@ -71,8 +62,10 @@ static enum status verify_open_file(int fd, const char *path) {
   if (info.st_size < CHECKPOINT_HEADER)
     return RAISE(STATUS_STORAGE, "%s is truncated: %lld bytes, shorter than a checkpoint's header", path,
                  (long long)info.st_size);
-  if (read_full(fd, header, CHECKPOINT_HEADER) != CHECKPOINT_HEADER)
-    return RAISE(STATUS_STORAGE, "cannot read %s: %s", path, strerror(errno));
+  size_t got;
+  int failed = file_read(fd, header, CHECKPOINT_HEADER, &got);
+  if (failed || got != CHECKPOINT_HEADER)
+    return RAISE(STATUS_STORAGE, "cannot read %s: %s", path, failed ? strerror(failed) : "it became shorter");
   if (memcmp(header, prefix, sizeof prefix - 1) != 0)
     return RAISE(STATUS_STORAGE, "%s is not a checkpoint of Convoy, or its header is damaged", path);
   int64_t bytes;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "model/base/disk.h"
+#include "model/base/file.h"
 
 /* The folder of a path: "." where it names none. */
 static void folder_of(const char *path, char folder[PATH_MAX]) {
@@ -56,15 +57,8 @@ enum status durable_make_folders(const char *path, size_t *made) {
 /* 0, or the errno of what failed. */
 static int write_parts(int fd, const struct durable_part *parts, int count) {
   for (int i = 0; i < count; i++) {
-    const char *data = parts[i].data;
-    size_t left = parts[i].bytes;
-    while (left > 0) {
-      ssize_t written = write(fd, data, left);
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) return written < 0 ? errno : EIO;
-      data += written;
-      left -= (size_t)written;
-    }
+    int failed = file_write(fd, parts[i].data, parts[i].bytes, NULL);
+    if (failed) return failed;
   }
   return fsync(fd) == 0 ? 0 : errno;
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "model/base/file.h"
 #include "model/base/log.h"
 
 enum { LARGEST = 64 << 20, LINE = 64 };
@@ -49,13 +50,7 @@ static char *read_file(const char *path, size_t *count) {
   else if (!(text = malloc((size_t)facts.st_size + 1)))
     fault = ENOMEM;
   *count = 0;
-  while (!fault && *count < (size_t)facts.st_size) {
-    ssize_t got = read(file, text + *count, (size_t)facts.st_size - *count);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fault = errno;
-    if (got <= 0) break;
-    *count += (size_t)got;
-  }
+  if (!fault) fault = file_read(file, text, (size_t)facts.st_size, count);
   close(file);
   if (fault) {
     free(text);
@@ -125,18 +120,6 @@ static void make_folder(const char *path) {
   }
 }
 
-static bool write_all(int file, const void *data, size_t bytes) {
-  const char *at = data;
-  while (bytes > 0) {
-    ssize_t done = write(file, at, bytes);
-    if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) return false;
-    at += done;
-    bytes -= (size_t)done;
-  }
-  return true;
-}
-
 /* 0, or errno. */
 static int write_file(const char *path, const char *key, const void *bytes, size_t count) {
   char temporary[PLAN_CACHE_PATH + 8], line[LINE];
@@ -149,11 +132,12 @@ static int write_file(const char *path, const char *key, const void *bytes, size
   snprintf(line, sizeof line, "%s %016" PRIx64 " %zu\n", format, XXH64_digest(state), count);
   XXH64_freeState(state);
   snprintf(temporary, sizeof temporary, "%s.XXXXXX", path); /* several hosts may write the same file */
-  int fault = 0, file = mkostemp(temporary, O_CLOEXEC);
+  int file = mkostemp(temporary, O_CLOEXEC);
   if (file < 0) return errno;
-  if (!write_all(file, line, strlen(line)) || !write_all(file, key, strlen(key)) ||
-      !write_all(file, "\n", 1) || !write_all(file, bytes, count))
-    fault = errno;
+  int fault = file_write(file, line, strlen(line), NULL);
+  if (!fault) fault = file_write(file, key, strlen(key), NULL);
+  if (!fault) fault = file_write(file, "\n", 1, NULL);
+  if (!fault) fault = file_write(file, bytes, count, NULL);
   if (close(file) != 0 && !fault) fault = errno;
   if (!fault && rename(temporary, path) != 0) fault = errno;
   if (fault) unlink(temporary);

@@ -10,6 +10,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "model/base/file.h"
 #include "model/base/log.h"
 
 static const double live_interval = 0.1, plain_interval = 10;
@@ -112,13 +113,8 @@ int progress_text(const struct progress_values *values, int64_t first_step, int 
 }
 
 /* A terminal that went away must not end a run: what cannot be written is dropped. */
-static void write_all(const char *text, size_t length) {
-  while (length > 0) {
-    ssize_t written = write(STDOUT_FILENO, text, length);
-    if (written <= 0) return;
-    text += written;
-    length -= (size_t)written;
-  }
+static void put(const char *text, size_t length) {
+  (void)file_write(STDOUT_FILENO, text, length, NULL);
 }
 
 /* The cursor goes back to where the line begins, so that what others print there begins a line. */
@@ -132,7 +128,7 @@ static void draw(struct progress *progress, const struct progress_values *values
   const char *wipe = progress->drawn > columns ? "\033[J" : "";
   fflush(stdout);
   int length = snprintf(line, sizeof line, "\r%s%s%*s\r", wipe, text, blank, "");
-  write_all(line, (size_t)length);
+  put(line, (size_t)length);
   progress->drawn = used;
   log_unlock();
 }
@@ -160,7 +156,7 @@ void progress_clear(struct progress *progress) {
     int length = snprintf(line, sizeof line, "\r%*s\r", columns, "");
     progress->drawn = 0;
     fflush(stdout);
-    write_all(line, (size_t)length);
+    put(line, (size_t)length);
   }
   log_unlock();
 }

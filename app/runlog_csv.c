@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "app/durable.h"
+#include "model/base/file.h"
 #include "model/base/log.h"
 
 static int columns(const char *line, size_t length) {
@@ -63,17 +64,12 @@ static size_t keep_rows(char *text, size_t bytes, const struct runlog_csv *csv, 
 /* The file's content, with a zero behind it; the caller frees it. */
 static enum status read_all(int fd, const char *path, size_t bytes, char **text, size_t *read_bytes) {
   char *data = malloc(bytes + 1);
-  size_t used = 0;
+  size_t used;
   if (!data) return RAISE(STATUS_INPUT, "out of memory while reading %s (%zu bytes)", path, bytes);
-  while (used < bytes) {
-    ssize_t got = read(fd, data + used, bytes - used);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) {
-      free(data);
-      return RAISE(STATUS_STORAGE, "cannot read %s: %s", path, strerror(errno));
-    }
-    if (got == 0) break;
-    used += (size_t)got;
+  int failed = file_read(fd, data, bytes, &used);
+  if (failed) {
+    free(data);
+    return RAISE(STATUS_STORAGE, "cannot read %s: %s", path, strerror(failed));
   }
   data[used] = '\0';
   *text = data;
@@ -136,18 +132,11 @@ enum status runlog_csv_open(const char *path, const struct runlog_csv *csv, int6
 }
 
 enum status runlog_csv_append(int fd, const char *path, const char *line, size_t length) {
-  size_t done = 0;
-  while (done < length) {
-    ssize_t written = write(fd, line + done, length - done);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) {
-      int reason = written < 0 ? errno : EIO;
-      struct stat info; /* takes back a part of a row */
-      bool cut_back = done == 0 || (fstat(fd, &info) == 0 && ftruncate(fd, info.st_size - (off_t)done) == 0);
-      return RAISE(STATUS_STORAGE, "cannot write %s: %s%s", path, strerror(reason),
-                   cut_back ? "" : " (its last row is torn)");
-    }
-    done += (size_t)written;
-  }
-  return STATUS_OK;
+  size_t done;
+  int failed = file_write(fd, line, length, &done);
+  if (!failed) return STATUS_OK;
+  struct stat info; /* takes back a part of a row */
+  bool cut_back = done == 0 || (fstat(fd, &info) == 0 && ftruncate(fd, info.st_size - (off_t)done) == 0);
+  return RAISE(STATUS_STORAGE, "cannot write %s: %s%s", path, strerror(failed),
+               cut_back ? "" : " (its last row is torn)");
 }

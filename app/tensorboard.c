@@ -21,6 +21,7 @@
 
 #include "app/durable.h"
 #include "app/output.h"
+#include "model/base/file.h"
 #include "model/base/log.h"
 
 static const char prefix[] = "events.out.tfevents.", suffix[] = ".convoy";
@@ -56,18 +57,6 @@ static void put_checksum(const struct tensorboard *t, const uint8_t *data, size_
   for (int i = 0; i < 4; i++) out[i] = (uint8_t)(crc >> 8 * i);
 }
 
-/* 0, or the errno of what failed. */
-static int write_all(int fd, const uint8_t *data, size_t bytes) {
-  while (bytes > 0) {
-    ssize_t written = write(fd, data, bytes);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return written < 0 ? errno : EIO;
-    data += written;
-    bytes -= (size_t)written;
-  }
-  return 0;
-}
-
 /* Appends the event as a record and destroys it. A record that does not fit leaves nothing behind. */
 static enum status append(struct tensorboard *t, struct protobuf *event) {
   size_t bytes = event->bytes;
@@ -78,7 +67,7 @@ static enum status append(struct tensorboard *t, struct protobuf *event) {
     put_checksum(t, record, 8, record + 8);
     memcpy(record + 12, event->data, bytes);
     put_checksum(t, event->data, bytes, record + 12 + bytes);
-    failed = write_all(t->fd, record, bytes + 16);
+    failed = file_write(t->fd, record, bytes + 16, NULL);
   } else {
     failed = ENOMEM;
   }

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "model/base/file.h"
+
 static enum status read_file(const char *path, const char *name, uint8_t **data, size_t *bytes) {
   int file = open(path, O_RDONLY | O_CLOEXEC);
   struct stat info;
@@ -19,20 +21,16 @@ static enum status read_file(const char *path, const char *name, uint8_t **data,
   }
   enum status status = STATUS_OK;
   uint8_t *buffer = NULL;
-  size_t size = (size_t)info.st_size, used = 0;
+  size_t size = (size_t)info.st_size, used;
   if (info.st_size > SOURCE_MAX_BYTES)
     TRY_OUT(RAISE(STATUS_INPUT, "%s has %lld bytes, expected at most %d", name, (long long)info.st_size,
                   SOURCE_MAX_BYTES));
   buffer = malloc(size ? size : 1);
   if (!buffer) TRY_OUT(RAISE(STATUS_INPUT, "%s: no memory for its %zu bytes", name, size));
-  while (used < size) {
-    ssize_t got = read(file, buffer + used, size - used);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0)
-      TRY_OUT(
-          RAISE(STATUS_INPUT, "%s cannot be read: %s", name, got ? strerror(errno) : "it became shorter"));
-    used += (size_t)got;
-  }
+  int failed = file_read(file, buffer, size, &used);
+  if (failed || used != size)
+    TRY_OUT(
+        RAISE(STATUS_INPUT, "%s cannot be read: %s", name, failed ? strerror(failed) : "it became shorter"));
   *data = buffer;
   *bytes = size;
   buffer = NULL;
