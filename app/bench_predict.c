@@ -9,6 +9,7 @@
 #include "app/scaling_files.h"
 #include "app/train_options.h"
 #include "model/base/log.h"
+#include "model/base/sort.h"
 
 /* A 400 Gbit/s adapter a rank, as GPU clusters have them. */
 static const double assumed_latency = 5e-6, assumed_bandwidth = 50e9;
@@ -37,7 +38,7 @@ static double median_error(const struct scaling_sweep *sweep) {
   double error[SCALING_SIZES] = {0};
   for (int i = 0; i < sweep->points; i++)
     error[i] = fabs(scaling_sweep_fit(sweep, i) / sweep->point[i].seconds - 1);
-  qsort(error, (size_t)sweep->points, sizeof *error, bench_by_value);
+  sort_doubles(error, (size_t)sweep->points);
   return error[sweep->points / 2];
 }
 

@@ -9,14 +9,10 @@
 #include "data/sampler.h"
 #include "model/base/clock.h"
 #include "model/base/random.h"
+#include "model/base/sort.h"
 #include "model/zoo/zoo.h"
 
 enum { DATA_STEPS = 4 }; /* of different images */
-
-int bench_by_value(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
 
 static enum status make_data(struct bench_work *work, const struct bench_options *o) {
   const struct backend_table *table = work->backend->table;
@@ -147,6 +143,6 @@ enum status bench_work_time(struct bench_work *work, int64_t steps, int windows,
   world_set_step(work->world, 1); /* from here on a job that stands still is stuck */
   TRY(time_window(work, steps, &warm));
   for (int w = 0; w < windows; w++) TRY(time_window(work, steps, &seconds[w]));
-  qsort(seconds, (size_t)windows, sizeof *seconds, bench_by_value);
+  sort_doubles(seconds, (size_t)windows);
   return STATUS_OK;
 }

@@ -38,6 +38,4 @@ enum status bench_work_plan(struct bench_work *work, int64_t steps);
  * slowest rank, the same on all, ascending. Collective. */
 enum status bench_work_time(struct bench_work *work, int64_t steps, int windows, double *seconds);
 
-int bench_by_value(const void *a, const void *b); /* for qsort of doubles */
-
 #endif

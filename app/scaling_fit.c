@@ -2,7 +2,8 @@
 #include "app/scaling_fit.h"
 
 #include <math.h>
-#include <stdlib.h>
+
+#include "model/base/sort.h"
 
 enum { MOST_POINTS = 128, LEAST_POINTS = 3, ROUNDS = 50 };
 
@@ -46,15 +47,10 @@ static double stretch(const struct scaling_line *line, const struct scaling_poin
   return g * g;
 }
 
-static int by_value(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static double median_residual(const struct scaling_line *line, const struct scaling_point *point, int count) {
   double all[MOST_POINTS] = {0};
   for (int i = 0; i < count; i++) all[i] = residual(line, &point[i]);
-  qsort(all, (size_t)count, sizeof *all, by_value);
+  sort_doubles(all, (size_t)count);
   return all[count / 2];
 }
 

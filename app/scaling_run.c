@@ -9,6 +9,7 @@
 #include "app/train_options.h"
 #include "model/base/clock.h"
 #include "model/base/cores.h"
+#include "model/base/sort.h"
 
 /* ---- who takes part ---- */
 
@@ -181,7 +182,7 @@ static enum status time_sums(struct sums *sums, int windows, double *window, dou
     TRY_OUT(world_max_i64(backend->world, &nanoseconds, 1));
     if (w >= 0) window[w] = (double)nanoseconds * 1e-9 / sums->repeats;
   }
-  qsort(window, (size_t)windows, sizeof *window, bench_by_value);
+  sort_doubles(window, (size_t)windows);
   *seconds = window[windows / 2];
 out:
   backend->table->program_destroy(backend, program);

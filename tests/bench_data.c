@@ -14,6 +14,7 @@
 #include "data/shard_survey.h"
 #include "model/base/clock.h"
 #include "model/base/log.h"
+#include "model/base/sort.h"
 
 enum { MAX_ROUNDS = 101 };
 
@@ -56,11 +57,6 @@ static double read_plainly(const struct world *world, const char *directory, con
   return all;
 }
 
-static int compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 struct round {
   double plain, checked, plain_busy,
       checked_busy; /* seconds, of the slowest rank; processor time of all ranks */
@@ -90,7 +86,7 @@ static enum status measure_round(const struct world *world, const char *director
 
 /* Least, median and most of `count` values, which are sorted. */
 static void spread(double *value, int count, char text[64]) {
-  qsort(value, (size_t)count, sizeof *value, compare);
+  sort_doubles(value, (size_t)count);
   snprintf(text, 64, "%.2f (%.2f..%.2f)", value[count / 2], value[0], value[count - 1]);
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "model/base/clock.h"
+#include "model/base/sort.h"
 #include "model/net/net_state.h"
 
 enum { WINDOWS = 5 };
@@ -29,11 +30,6 @@ static enum status body(void *argument) {
   return STATUS_OK;
 }
 
-static int by_value(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 /* Milliseconds of one run of the part. The first window records and is not counted. */
 static enum status measure(struct part *part, double *milliseconds) {
   struct backend *backend = part->executor->net->backend;
@@ -48,7 +44,7 @@ static enum status measure(struct part *part, double *milliseconds) {
     TRY_OUT(backend->table->wait(backend, ticket));
     window[i] = (now_ms() - begin) / part->repeats;
   }
-  qsort(window + 1, WINDOWS, sizeof *window, by_value);
+  sort_doubles(window + 1, WINDOWS);
   *milliseconds = window[1 + WINDOWS / 2];
 out:
   backend->table->program_destroy(backend, program);
@@ -214,7 +210,7 @@ enum status net_time_parts(struct net *net, const struct net_data *data, int ste
   if (!column) TRY_OUT(RAISE(STATUS_INPUT, "out of memory"));
   for (int i = 0; i < timeline->count; i++) {
     for (int s = 0; s < steps; s++) column[s] = all[(s + 1) * NET_MARKS + i];
-    qsort(column, (size_t)steps, sizeof *column, by_value);
+    sort_doubles(column, (size_t)steps);
     timeline->seconds[i] = column[steps / 2];
   }
 out:
