@@ -5,9 +5,8 @@
 #include "app/subcommand.h"
 #include "app/watchdog.h"
 
-static const char *const optimizers[] = {"sgd", "adam", "adamw", NULL}; /* by enum optimizer_kind */
-static const char *const places[] = {"packed", "spread", NULL};         /* by enum scaling_place */
-static const char *const modes[] = {"both", "strong", "weak", NULL};    /* by enum bench_mode */
+static const char *const places[] = {"packed", "spread", NULL};      /* by enum scaling_place */
+static const char *const modes[] = {"both", "strong", "weak", NULL}; /* by enum bench_mode */
 
 #define OPTION_STRUCT struct bench_options
 /* clang-format off */
@@ -24,7 +23,7 @@ static const char *const modes[] = {"both", "strong", "weak", NULL};    /* by en
 #define ROWS_WORK \
     INTEGER("size", size, 8, 1024, "32", "N", 0, "pixels of a side"), \
     INTEGER("classes", classes, 2, 1000, "10", "N", 0, "classes"), \
-    CHOICE("optimizer", optimizer, optimizers, "sgd", 0, "update to time"), \
+    CHOICE("optimizer", optimizer, optimizer_choices, "sgd", 0, "update to time"), \
     ROW_PRECISION, \
     ROW_BACKEND, \
     FLAG("deterministic", deterministic, 0, "only algorithms whose sums have a fixed order"), \
@@ -64,16 +63,12 @@ static const struct option_row predict_rows[] = {
 };
 /* clang-format on */
 
-#define TABLE(name_text, summary_text, list)                                                                 \
-  {                                                                                                          \
-    .command = "convoy bench " name_text, .summary = summary_text, .rows = list,                             \
-    .count = sizeof list / sizeof *list                                                                      \
-  }
-
 static const struct option_table tables[] = {
-    TABLE("step", "Times a training step and each of its parts on random images.", step_rows),
-    TABLE("scaling", "Times steps on some and on all of the ranks: strong and weak scaling.", scaling_rows),
-    TABLE("predict", "Predicts a step's time on up to 4,096 ranks from measured all-reduces.", predict_rows),
+    OPTION_TABLE("bench step", "Times a training step and each of its parts on random images.", step_rows),
+    OPTION_TABLE("bench scaling", "Times steps on some and on all of the ranks: strong and weak scaling.",
+                 scaling_rows),
+    OPTION_TABLE("bench predict", "Predicts a step's time on up to 4,096 ranks from measured all-reduces.",
+                 predict_rows),
 };
 enum { SUBCOMMANDS = sizeof tables / sizeof *tables };
 static enum status (*const runs[SUBCOMMANDS])(const struct world *, const struct bench_options *) = {

@@ -6,31 +6,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/option_rows.h"
 #include "model/base/clock.h"
-#include "app/train_options.h"
 #include "model/base/deadline.h"
 #include "model/base/log.h"
 
-#define FIELD(member) .offset = offsetof(struct check_options, member)
+#define OPTION_STRUCT struct check_options
 /* clang-format off */
 static const struct option_row rows[] = {
-    {.name = "data", .type = OPTION_TEXT_VALUE, FIELD(data), .value = "DIR", .help = "folder of shards: read and verify it"},
-    {.name = "out", .type = OPTION_TEXT_VALUE, FIELD(out), .value = "DIR", .help = "a run's folder: may it be written, is there room"},
-    {.name = "backend", .type = OPTION_CHOICE, FIELD(backend), .choice = backend_choices, .initial = "auto", .help = "auto: cuda where a GPU is visible"},
-    {.name = "precision", .type = OPTION_CHOICE, FIELD(precision), .choice = precision_choices, .initial = "fp32", .help = "of the products"},
-    {.name = "expect-ranks", .type = OPTION_INTEGER, FIELD(expect_ranks), .least = 1, .most = 1e6, .value = "N", .help = "fail with another number of ranks"},
-    {.name = "init-timeout", .type = OPTION_INTEGER, FIELD(init_timeout), .least = 1, .most = 86400, .initial = "180", .value = "SECONDS", .help = "for each part in which ranks wait for each other"},
-    {.name = "json", .type = OPTION_FLAG, FIELD(json), .help = "one JSON object instead of a table"},
+    TEXT("data", data, NULL, "DIR", 0, "folder of shards: read and verify it"),
+    TEXT("out", out, NULL, "DIR", 0, "a run's folder: may it be written, is there room"),
+    ROW_BACKEND,
+    CHOICE("precision", precision, precision_choices, "fp32", 0, "of the products"),
+    INTEGER("expect-ranks", expect_ranks, 1, 1e6, NULL, "N", 0, "fail with another number of ranks"),
+    INTEGER("init-timeout", init_timeout, 1, 86400, "180", "SECONDS", 0, "for each part in which ranks wait for each other"),
+    FLAG("json", json, 0, "one JSON object instead of a table"),
 };
 /* clang-format on */
-const struct option_table check_table = {
-    .command = "convoy check",
-    .summary =
-        "Checks machine, job and data before a run; exit code 0 (warnings allowed) or 2. Start it as the "
-        "run will be.",
-    .rows = rows,
-    .count = sizeof rows / sizeof *rows,
-};
+const struct option_table check_table = OPTION_TABLE(
+    "check",
+    "Checks machine, job and data before a run; exit code 0 (warnings allowed) or 2. Start it as the "
+    "run will be.",
+    rows);
 static const char *const states[] = {"ok", "warn", "fail"};
 
 /* ---- rows ---- */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/options.h"
+#include "app/option_rows.h"
 #include "app/subcommand.h"
 #include "data/check.h"
 #include "data/dataset.h"
@@ -23,54 +23,38 @@ struct data_options {
   bool overwrite, rechunk;
 };
 
-#define FIELD(member) .offset = offsetof(struct data_options, member)
+#define OPTION_STRUCT struct data_options
 /* clang-format off */
-#define ROW_OUT                                                                                               \
-  {.name = "out", .type = OPTION_TEXT_VALUE, FIELD(out), .value = "DIR", .flags = OPTION_REQUIRED | OPTION_OPERAND, \
-   .help = "folder for the shards; new or empty"}
-#define ROW_SHARDS(unless)                                                                                    \
-  {.name = "shards", .type = OPTION_INTEGER, FIELD(shards), .least = 1, .most = 99999, .value = "N",          \
-   .help = "training shards (default: 5" unless ")"},                                                         \
-  {.name = "test-shards", .type = OPTION_INTEGER, FIELD(test_shards), .least = 1, .most = 99999,              \
-   .value = "N", .help = "test shards (default: 1" unless ")"}
-#define ROW_OVERWRITE                                                                                         \
-  {.name = "overwrite", .type = OPTION_FLAG, FIELD(overwrite), .help = "replace the shards of a folder that is not empty"}
-#define ROW_DATA                                                                                              \
-  {.name = "data", .type = OPTION_TEXT_VALUE, FIELD(data), .value = "DIR", .flags = OPTION_REQUIRED | OPTION_OPERAND, \
-   .help = "folder of shards"}
+#define OPERAND (OPTION_REQUIRED | OPTION_OPERAND)
+#define ROW_OUT TEXT("out", out, NULL, "DIR", OPERAND, "folder for the shards; new or empty")
+#define ROWS_SHARDS(unless) \
+    INTEGER("shards", shards, 1, 99999, NULL, "N", 0, "training shards (default: 5" unless ")"), \
+    INTEGER("test-shards", test_shards, 1, 99999, NULL, "N", 0, "test shards (default: 1" unless ")")
+#define ROW_SEED(of) INTEGER("seed", seed, 0, 0x1p53, "0", "N", 0, of)
+#define ROW_OVERWRITE FLAG("overwrite", overwrite, 0, "replace the shards of a folder that is not empty")
 
 static const struct option_row import_rows[] = {
-    {.name = "from", .type = OPTION_TEXT_VALUE, FIELD(from), .value = "PATH",
-     .flags = OPTION_REQUIRED | OPTION_OPERAND,
-     .help = "folder or archive: train|test/CLASS/NAME.jpg|png, CIFAR-10's data_batch_*.bin; or a folder of shards"},
+    TEXT("from", from, NULL, "PATH", OPERAND,
+         "folder or archive: train|test/CLASS/NAME.jpg|png, CIFAR-10's data_batch_*.bin; or a folder of shards"),
     ROW_OUT,
-    ROW_SHARDS("; --rechunk: as there are"),
-    {.name = "seed", .type = OPTION_INTEGER, FIELD(seed), .least = 0, .most = 0x1p53, .initial = "0", .value = "N",
-     .help = "of the order in which the images are stored, or of --fraction's choice"},
-    {.name = "rechunk", .type = OPTION_FLAG, FIELD(rechunk),
-     .help = "from shards: rewritten so that they read fast, as many as there are unless told otherwise"},
-    {.name = "keep-classes", .type = OPTION_TEXT_VALUE, FIELD(keep), .value = "NAMES",
-     .help = "from shards: only these classes, e.g. cat,dog"},
-    {.name = "fraction", .type = OPTION_REAL, FIELD(fraction), .least = 0, .most = 1, .initial = "1", .value = "X",
-     .flags = OPTION_ABOVE, .help = "from shards: only this part of each class"},
+    ROWS_SHARDS("; --rechunk: as there are"),
+    ROW_SEED("of the order in which the images are stored, or of --fraction's choice"),
+    FLAG("rechunk", rechunk, 0, "from shards: rewritten so that they read fast, as many as there are unless told otherwise"),
+    TEXT("keep-classes", keep, NULL, "NAMES", 0, "from shards: only these classes, e.g. cat,dog"),
+    REAL("fraction", fraction, 0, 1, "1", "X", ABOVE, "from shards: only this part of each class"),
     ROW_OVERWRITE,
 };
 static const struct option_row synth_rows[] = {
     ROW_OUT,
-    {.name = "train", .type = OPTION_INTEGER, FIELD(train), .least = 1, .most = UINT32_MAX, .initial = "10000",
-     .value = "N", .help = "training images"},
-    {.name = "test", .type = OPTION_INTEGER, FIELD(test), .least = 0, .most = UINT32_MAX, .initial = "2000",
-     .value = "N", .help = "test images"},
-    {.name = "classes", .type = OPTION_INTEGER, FIELD(classes), .least = 2, .most = DATASET_MAX_CLASSES,
-     .initial = "10", .value = "N", .help = "classes"},
-    {.name = "size", .type = OPTION_INTEGER, FIELD(size), .least = 8, .most = 1024, .initial = "32",
-     .value = "N", .help = "pixels of a side"},
-    {.name = "seed", .type = OPTION_INTEGER, FIELD(seed), .least = 0, .most = 0x1p53, .initial = "0", .value = "N",
-     .help = "of the images"},
-    ROW_SHARDS(""),
+    INTEGER("train", train, 1, UINT32_MAX, "10000", "N", 0, "training images"),
+    INTEGER("test", test, 0, UINT32_MAX, "2000", "N", 0, "test images"),
+    INTEGER("classes", classes, 2, DATASET_MAX_CLASSES, "10", "N", 0, "classes"),
+    INTEGER("size", size, 8, 1024, "32", "N", 0, "pixels of a side"),
+    ROW_SEED("of the images"),
+    ROWS_SHARDS(""),
     ROW_OVERWRITE,
 };
-static const struct option_row data_rows[] = {ROW_DATA};
+static const struct option_row data_rows[] = {TEXT("data", data, NULL, "DIR", OPERAND, "folder of shards")};
 /* clang-format on */
 
 enum { TRAIN_SHARDS = 5, TEST_SHARDS = 1 }; /* unless told otherwise */
@@ -178,17 +162,11 @@ static enum status run_info(const struct data_options *options, const struct wor
   return STATUS_OK;
 }
 
-#define TABLE(name, words, table_rows)                                                                       \
-  {                                                                                                          \
-    .command = "convoy data " name, .summary = words, .rows = table_rows,                                    \
-    .count = sizeof table_rows / sizeof *table_rows                                                          \
-  }
-
 static const struct option_table tables[] = {
-    TABLE("import", "Makes shards from image files or an archive of them.", import_rows),
-    TABLE("synth", "Generates a set that a small network learns.", synth_rows),
-    TABLE("check", "Verifies every byte of a folder of shards and names all faults.", data_rows),
-    TABLE("info", "Describes a folder of shards.", data_rows),
+    OPTION_TABLE("data import", "Makes shards from image files or an archive of them.", import_rows),
+    OPTION_TABLE("data synth", "Generates a set that a small network learns.", synth_rows),
+    OPTION_TABLE("data check", "Verifies every byte of a folder of shards and names all faults.", data_rows),
+    OPTION_TABLE("data info", "Describes a folder of shards.", data_rows),
 };
 enum { SUBCOMMANDS = sizeof tables / sizeof *tables };
 static const struct {

@@ -34,12 +34,8 @@ static const struct option_row rows[] = {
     FLAG("quiet", quiet, 0, "only the result", .letter = 'q'),
 };
 // clang-format on
-const struct option_table eval_table = {
-    .command = "convoy eval",
-    .summary = "Evaluates a checkpoint on the test shards; the last line is one JSON object.",
-    .rows = rows,
-    .count = sizeof rows / sizeof *rows,
-};
+const struct option_table eval_table = OPTION_TABLE(
+    "eval", "Evaluates a checkpoint on the test shards; the last line is one JSON object.", rows);
 
 /* What the checkpoint says that an evaluation needs; the same on all ranks. */
 struct header {

@@ -27,12 +27,8 @@ static const struct option_row rows[] = {
     FLAG("quiet", quiet, 0, "say nothing", .letter = 'q'),
 };
 // clang-format on
-const struct option_table export_table = {
-    .command = "convoy export",
-    .summary = "Writes a checkpoint's model as ONNX or safetensors.",
-    .rows = rows,
-    .count = sizeof rows / sizeof *rows,
-};
+const struct option_table export_table =
+    OPTION_TABLE("export", "Writes a checkpoint's model as ONNX or safetensors.", rows);
 
 char *export_class_list(const struct trained *trained) {
   cJSON *list = cJSON_CreateStringArray((const char *const *)trained->class_name, trained->graph->classes);

@@ -3,7 +3,7 @@
 #ifndef CONVOY_APP_OPTION_ROWS_H
 #define CONVOY_APP_OPTION_ROWS_H
 
-#include "app/train_options.h" /* the choices of a backend and a precision */
+#include "app/train_options.h" /* the choices that commands share */
 
 #define COMMON(title, kind, member, start, bits)                                                             \
   .name = (title), .type = (kind), .offset = offsetof(OPTION_STRUCT, member), .initial = (start),            \
@@ -26,6 +26,10 @@
 #define TRIPLE(title, ...) NUMBER(title, OPTION_TRIPLE, __VA_ARGS__)
 #define ABOVE OPTION_ABOVE
 #define RESULT OPTION_RESULT
+
+/* The table of such rows: an array. `name` is the command's without "convoy". */
+#define OPTION_TABLE(name, words, list)                                                                      \
+  { .command = "convoy " name, .summary = (words), .rows = (list), .count = sizeof(list) / sizeof *(list) }
 
 /* Rows that several commands have; their fields are called as the options. */
 #define ROW_CHECKPOINT                                                                                       \

@@ -35,12 +35,8 @@ static const struct option_row rows[] = {
     INTEGER("threads", threads, 1, 4096, NULL, "N", 0, "CPU threads (default: all cores that it may use)"),
 };
 // clang-format on
-const struct option_table predict_table = {
-    .command = "convoy predict",
-    .summary = "Tells the class of image files and its probability.",
-    .rows = rows,
-    .count = sizeof rows / sizeof *rows,
-};
+const struct option_table predict_table =
+    OPTION_TABLE("predict", "Tells the class of image files and its probability.", rows);
 
 /* What a prediction computes with. */
 struct predictor {

@@ -9,6 +9,7 @@
 
 #include "app/durable.h"
 #include "app/input.h"
+#include "app/option_rows.h"
 #include "app/output.h"
 #include "app/report_parts.h"
 #include "model/base/log.h"
@@ -18,34 +19,18 @@ struct report_options {
   char out[OPTION_TEXT], svg[OPTION_TEXT], png[OPTION_TEXT];
 };
 
-#define FIELD(member) .offset = offsetof(struct report_options, member)
+#define OPTION_STRUCT struct report_options
+/* clang-format off */
 static const struct option_row rows[] = {
-    {.name = "run",
-     .type = OPTION_WORDS,
-     FIELD(runs),
-     .value = "RUNDIR",
-     .flags = OPTION_REQUIRED | OPTION_OPERAND,
-     .help = "folders of runs, up to 8"},
-    {.name = "out",
-     .letter = 'o',
-     .type = OPTION_TEXT_VALUE,
-     FIELD(out),
-     .value = "FILE",
-     .initial = "report.html",
-     .help = "the page; a former one is replaced"},
-    {.name = "svg",
-     .type = OPTION_TEXT_VALUE,
-     FIELD(svg),
-     .value = "FILE",
-     .help = "the curves as a picture, too, by gnuplot"},
-    {.name = "png", .type = OPTION_TEXT_VALUE, FIELD(png), .value = "FILE", .help = "the same as PNG"},
+    WORDS("run", runs, "RUNDIR", OPTION_REQUIRED, "folders of runs, up to 8"),
+    TEXT("out", out, "report.html", "FILE", 0, "the page; a former one is replaced", .letter = 'o'),
+    TEXT("svg", svg, NULL, "FILE", 0, "the curves as a picture, too, by gnuplot"),
+    TEXT("png", png, NULL, "FILE", 0, "the same as PNG"),
 };
-const struct option_table report_table = {
-    .command = "convoy report",
-    .summary = "Makes a page of runs' curves, options and results: one HTML file; with gnuplot, a picture.",
-    .rows = rows,
-    .count = sizeof rows / sizeof *rows,
-};
+/* clang-format on */
+const struct option_table report_table = OPTION_TABLE(
+    "report", "Makes a page of runs' curves, options and results: one HTML file; with gnuplot, a picture.",
+    rows);
 
 /* run.json; a folder that has only a scaling.csv needs none. */
 static enum status read_json(const char *folder, cJSON **json) {

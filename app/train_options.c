@@ -11,7 +11,7 @@
 
 const char *const backend_choices[] = {"auto", "cpu", "cuda", NULL};
 const char *const precision_choices[] = {"fp32", "tf32", "bf16", NULL};
-static const char *const optimizer_choices[] = {"sgd", "adam", "adamw", NULL};
+const char *const optimizer_choices[] = {"sgd", "adam", "adamw", NULL};
 static const char *const schedule_choices[] = {"constant", "linear", "cosine", NULL};
 static const char *const scale_choices[] = {"none", "linear", "sqrt", NULL};
 static const char *const augment_choices[] = {
@@ -88,12 +88,8 @@ static const struct option_row rows[] = {
 };
 // clang-format on
 
-const struct option_table train_table = {
-    .command = "convoy train",
-    .summary = "Trains a model on a folder of shards, on all ranks that the launcher started.",
-    .rows = rows,
-    .count = sizeof rows / sizeof *rows,
-};
+const struct option_table train_table = OPTION_TABLE(
+    "train", "Trains a model on a folder of shards, on all ranks that the launcher started.", rows);
 
 /* Warns where `name` was changed from its default although it does nothing `beside`. */
 static enum status warn_unused(const struct train_options *options, const char *name, const char *beside) {

@@ -9,6 +9,7 @@ enum backend_choice { BACKEND_AUTO, BACKEND_CPU, BACKEND_CUDA };
 
 extern const char *const backend_choices[];   /* by enum backend_choice */
 extern const char *const precision_choices[]; /* by enum precision */
+extern const char *const optimizer_choices[]; /* by enum optimizer_kind */
 
 /* Integers that are 0 were not given unless the table gives a default. */
 struct train_options {
