@@ -57,8 +57,7 @@ static hid_t field_type(enum field_type type, bool in_file) {
   return H5I_INVALID_HID;
 }
 
-/* ---- building
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- building ---- */
 
 /* Ids of what a function opens, so that one loop closes them all. */
 struct ids {
@@ -185,8 +184,7 @@ enum status checkpoint_image_create(const struct checkpoint_content *content, vo
   return status;
 }
 
-/* ---- reading
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 static enum status get_progress(struct checkpoint *checkpoint) {
   for (int i = 0; i < FIELD_COUNT; i++) {

@@ -96,8 +96,7 @@ enum status checkpoint_check_none(const char *directory) {
   return status;
 }
 
-/* ---- writing
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- writing ---- */
 
 /* Makes best.h5 the same file as `path`: a second link, or a copy where the file system has no links. */
 static enum status write_best(const char *directory, const char *path, const struct durable_part parts[2]) {
@@ -170,8 +169,7 @@ enum status checkpoint_remove_all(const char *directory) {
   return STATUS_OK;
 }
 
-/* ---- finding
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- finding ---- */
 
 /* Whether an open that gave `status` says that this file is no good, and not that memory is short. */
 static bool is_bad_file(enum status status, const char *path) {

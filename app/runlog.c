@@ -39,8 +39,7 @@ const char *runlog_checkpoints(const struct runlog *runlog) {
   return runlog->checkpoints;
 }
 
-/* ---- the folder
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- the folder ---- */
 
 /* An entry of `path` other than those that count as nothing; "" if there is none or no such folder. */
 static enum status first_entry(const char *path, const char *const *ignored, char found[256]) {
@@ -127,8 +126,7 @@ void runlog_close(struct runlog *runlog) {
   free(runlog);
 }
 
-/* ---- the logs
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- the logs ---- */
 
 static enum status remove_former(struct runlog *runlog) {
   char name[32], path[PATH_MAX];

@@ -19,8 +19,7 @@
 
 enum { ALIGNMENT = 256, HUGE_PAGE = 2 << 20 };
 
-/* ---- open and close
- * ---------------------------------------------------------------------------------------------- */
+/* ---- open and close ---- */
 
 static enum status check_precision(enum precision precision) {
   if (precision == PRECISION_TF32)
@@ -84,8 +83,7 @@ out:
   return status;
 }
 
-/* ---- memory
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- memory ---- */
 
 /* Linux grants more memory than there is and kills the process that touches it, so the machine's size is
  * asked. */
@@ -133,8 +131,7 @@ static enum status cpu_zero(struct backend *backend, void *memory, size_t bytes)
   return STATUS_OK;
 }
 
-/* ---- order
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- order ---- */
 
 static enum status cpu_sync(struct backend *backend) {
   (void)backend;

@@ -5,8 +5,7 @@
 #include "model/backend/backend.h"
 #include "model/ops/op_cpu.h"
 
-/* ---- communication (comm_cpu.c): MPI on a communicator of the backend's own
- * -------------------------------------- */
+/* ---- communication (comm_cpu.c): MPI on a communicator of the backend's own ---- */
 struct comm_cpu;
 
 /* Collective. For one rank *comm is NULL and MPI is not touched. */
@@ -19,8 +18,7 @@ enum status comm_cpu_exchange(struct comm_cpu *comm, const float *data, float *o
                               int peer);
 enum status comm_cpu_broadcast(struct comm_cpu *comm, void *data, size_t bytes, int root);
 
-/* ---- the backend
- * ------------------------------------------------------------------------------------------------- */
+/* ---- the backend ---- */
 struct cpu_backend {
   struct backend base; /* first */
   struct op_cpu_context context;

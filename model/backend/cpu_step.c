@@ -21,8 +21,7 @@ enum status cpu_publish(struct backend *backend, const struct step_control *cont
   return STATUS_OK;
 }
 
-/* ---- gather
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- gather ---- */
 
 /* The input coordinate of an output coordinate that was moved to `at`; -1: there is none. */
 static int source(int at, int size, bool reflect) {
@@ -67,8 +66,7 @@ enum status cpu_gather(struct backend *backend, const struct gather_desc *desc,
   return STATUS_OK;
 }
 
-/* ---- update
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- update ---- */
 
 /* What a loop over one range needs; `decay` is 0 outside the decayed range. */
 struct update {

@@ -54,8 +54,7 @@ static int64_t tile_rows(const struct norm_cpu *norm) {
   return rows < TILE_ROWS_MIN ? TILE_ROWS_MIN : rows;
 }
 
-/* ---- statistics
- * -------------------------------------------------------------------------------------------------- */
+/* ---- statistics ---- */
 
 /* sum[w] and square[w] of x - shift over rows [first, last) of the w channels from c on. */
 OP_CPU_INLINE void tile_moments(const void *x, bool bf16, int64_t first, int64_t last, int64_t channels,
@@ -171,8 +170,7 @@ void norm_cpu_running(const struct norm_cpu *norm, const struct op_io *io, const
   *invstd = computed;
 }
 
-/* ---- forward
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- forward ---- */
 
 OP_CPU_INLINE void forward_block(bool bf16, enum activation kind, const struct norm_cpu_forward *io,
                                  const float *scale, int64_t at, int64_t c, int w) {
@@ -213,8 +211,7 @@ void norm_cpu_forward(const struct norm_cpu *norm, const struct norm_cpu_forward
                   op_cpu_range(norm->rows, norm->threads, t));
 }
 
-/* ---- backward
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- backward ---- */
 
 /* d[w]: the gradient at the activation's input; centred[w]: x - mean. */
 OP_CPU_INLINE void gradient_block(bool bf16, enum activation kind, const struct norm_cpu_backward *io,

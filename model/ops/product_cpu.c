@@ -18,8 +18,7 @@ struct product_cpu {
   const char *name;
 };
 
-/* ---- creation
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- creation ---- */
 
 static const char *pass_name(enum product_cpu_pass pass) {
   static const char *const names[] = {"inference", "forward", "backward of data", "backward of weights"};
@@ -162,8 +161,7 @@ const char *product_cpu_name(const struct product_cpu *product) {
   return product->name;
 }
 
-/* ---- execution
- * --------------------------------------------------------------------------------------------------- */
+/* ---- execution ---- */
 
 static enum status set(const struct product_cpu *product, int slot, const void *data) {
   TRY_DNNL(dnnl_memory_set_data_handle(product->memory[slot], (void *)data));
