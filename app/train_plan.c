@@ -32,7 +32,7 @@ static void plan_order(struct train *train) {
   if (d->streamed && o->shuffle == 0)
     log_info("the training images take %.0f MiB, more than --memory-limit: --shuffle chunk",
              (double)(d->train.count * row_bytes) / 0x1p20);
-  if (d->packed_rows > 4 * o->batch)
+  if (train->world->rank == 0 && d->packed_rows > 4 * o->batch)
     log_warning(
         "the shards' images are compressed in chunks of %" PRId64
         " rows, which are slow to read; 'convoy data import --from %s --out NEW --rechunk' rewrites them",
@@ -60,7 +60,7 @@ static enum status plan_sampler(struct train *train) {
                        .width = d->width,
                        .lanes = (int)o->lanes};
   plan_order(train);
-  if (o->batch > d->train.count)
+  if (train->world->rank == 0 && o->batch > d->train.count)
     log_warning("--batch %" PRId64 " is more than the %" PRId64
                 " training images: each step takes all of them",
                 o->batch, d->train.count);

@@ -158,8 +158,8 @@ enum status dataset_plan_limit(struct dataset_plan *plan, const char *directory,
     if (plan->shard[i].info.count > 0 && !plan->shard[i].info.contiguous)
       return RAISE(
           STATUS_INPUT,
-          "%s/%s: %.0f MiB of training images exceed the memory limit of %.0f MiB, but its rows are chunked "
-          "and cannot be streamed; rewrite the set: convoy data import --from %s --out NEW",
+          "%s/%s: %.1f MiB of training images exceed the memory limit of %.1f MiB, but its rows are chunked "
+          "and cannot be streamed; rewrite the set: convoy data import --from %s --out NEW --rechunk",
           directory, plan->shard[i].name, (double)bytes / 0x1p20, (double)limit / 0x1p20, directory);
   return STATUS_OK;
 }

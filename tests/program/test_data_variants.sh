@@ -86,7 +86,9 @@ done
 # Fewer training images than ranks: weighted by count, as on one rank.
 "$CONVOY" data synth "$WORK/three" --train 3 --test 1 --shards 2 --size 16 --classes 3 > /dev/null || fail "synth"
 for count in 1 4; do
-  train "$count" "$WORK/three" "$WORK/three-$count" --batch 3
+  train "$count" "$WORK/three" "$WORK/three-$count" --batch 5
+  [ "$(grep -c 'warning: .*--batch 5 is more than the 3 training images' "$WORK/err.txt")" = 1 ] ||
+    fail "np $count: not one warning" "$WORK/err.txt"
 done
 close_losses "$WORK/three-1/loss.csv" "$WORK/three-4/loss.csv" 2e-5 || fail "3 images on 4 ranks"
 pass "3 training images on 4 ranks"
