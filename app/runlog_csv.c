@@ -84,6 +84,8 @@ static enum status cut(int fd, const char *path, const struct runlog_csv *csv, i
   size_t bytes, header = strlen(csv->header), kept = 0;
   int damaged = 0;
   if (fstat(fd, &info) != 0) return RAISE(STATUS_STORAGE, "cannot read %s: %s", path, strerror(errno));
+  if (S_ISFIFO(info.st_mode)) /* to open it for writing would wait for a reader */
+    return RAISE(STATUS_INPUT, "%s is a pipe; expected a file: move it away or give another --out", path);
   if (!S_ISREG(info.st_mode) || info.st_size == 0) return STATUS_OK;
   TRY(read_all(fd, path, (size_t)info.st_size, &text, &bytes));
   enum status status = STATUS_OK;

@@ -199,6 +199,7 @@ refuses "is a pipe" import-weights "$WORK/pipe" --out "$WORK/y"
 refuses "is a pipe" report "$WORK/piped" --out "$WORK/y.html"
 refuses "is a pipe" report "$WORK/folder" --out "$WORK/y.html"
 refuses "is a pipe" eval --data "$data" --checkpoint "$WORK/pipe" --backend cpu
+refuses "is a pipe" train --data "$data" --out "$WORK/folder" --backend cpu --threads 1 --steps 1 --resume
 [ -e "$out" ] && fail "a run was begun"
 pass "pipes, devices and folders are not read as files"
 
