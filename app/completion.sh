@@ -27,9 +27,9 @@ describe_options() {
   "$convoy" $1 --help | awk -v name="$1" -v OFS='\t' '
     NR == 1 { sub(/^usage: /, ""); print "usage", name, $0; next }
     NR == 3 { print "about", name, $0; next }
-    /^  [-a-z]/ && substr($0, 34, 1) == " " && length($0) > 34 {
+    /^  [-a-zA-Z]/ && substr($0, 34, 1) == " " && length($0) > 34 {
       title = substr($0, 3, 32); sub(/ +$/, "", title); print "option", name, title, substr($0, 35); next }
-    /^  [-a-z]/ { long = substr($0, 3); next }
+    /^  [-a-zA-Z]/ { long = substr($0, 3); next }
     /^ +[^ ]/ && long != "" { sub(/^ +/, ""); print "option", name, long, $0; long = "" }'
 }
 
@@ -153,6 +153,9 @@ TEXT
 .TP
 .B 0
 done
+.TP
+.B 1
+a library failed, or a fault in Convoy
 .TP
 .B 2
 usage, configuration or input refused

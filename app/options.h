@@ -2,14 +2,14 @@
  *
  * A command describes its options as a table over a plain struct:
  *
- *   struct eval_options { char data[OPTION_TEXT]; int64_t batch; int backend; };
+ *   struct eval_options { char data[OPTION_TEXT]; int64_t batch; };
+ *   #define OPTION_STRUCT struct eval_options
  *   static const struct option_row rows[] = {
- *       {.name = "data", .type = OPTION_TEXT_VALUE, .offset = offsetof(struct eval_options, data),
- *        .flags = OPTION_REQUIRED, .value = "DIR", .help = "folder of shards"},
- *       {.name = "batch", .type = OPTION_INTEGER, .offset = offsetof(struct eval_options, batch),
- *        .least = 1, .most = 1e6, .initial = "500", .value = "N", .help = "images a batch"}, …};
- *   static const struct option_table table = {.command = "convoy eval", .summary = "…", .rows = rows, .count
- * = …};
+ *       TEXT("data", data, NULL, "DIR", OPTION_REQUIRED, "folder of shards"),
+ *       INTEGER("batch", batch, 1, 1e6, "500", "N", 0, "images a batch"), …};
+ *   const struct option_table eval_table = OPTION_TABLE("eval", "Evaluates …", rows);
+ *
+ * with the macros of option_rows.h.
  *
  * All refusals are STATUS_INPUT and name the option, what was found and what was expected. */
 #ifndef CONVOY_APP_OPTIONS_H

@@ -9,16 +9,19 @@ bool options_help_wanted(int argc, char **argv) {
   return false;
 }
 
-/* "--batch N", "--precision fp32|tf32|bf16" */
+/* "--batch N", "--precision fp32|tf32|bf16", "RUNDIR..." */
 static void row_title(const struct option_row *row, char *text, size_t capacity) {
   size_t used = 0;
   if (row->letter) used += (size_t)snprintf(text, capacity, "-%c, ", row->letter);
-  const char *dashes = row->flags & OPTION_OPERAND ? "" : "--";
-  used += (size_t)snprintf(text + used, capacity - used, "%s%s", dashes, row->name);
+  if (row->flags & OPTION_OPERAND) {
+    snprintf(text + used, capacity - used, "%s%s", row->value, row->type == OPTION_WORDS ? "..." : "");
+    return;
+  }
+  used += (size_t)snprintf(text + used, capacity - used, "--%s", row->name);
   if (row->type == OPTION_CHOICE) {
     for (int i = 0; row->choice[i] && used < capacity; i++)
       used += (size_t)snprintf(text + used, capacity - used, "%c%s", i ? '|' : ' ', row->choice[i]);
-  } else if (row->type != OPTION_FLAG && !(row->flags & OPTION_OPERAND)) {
+  } else if (row->type != OPTION_FLAG) {
     snprintf(text + used, capacity - used, " %s", row->value ? row->value : "VALUE");
   }
 }
@@ -27,8 +30,10 @@ static void print_usage(const struct option_table *table, FILE *stream) {
   fprintf(stream, "usage: %s", table->command);
   for (int i = 0; i < table->count; i++) {
     const struct option_row *row = &table->rows[i];
+    char title[256];
+    row_title(row, title, sizeof title);
     if (row->flags & OPTION_OPERAND)
-      fprintf(stream, row->flags & OPTION_REQUIRED ? " %s" : " [%s]", row->name);
+      fprintf(stream, row->flags & OPTION_REQUIRED ? " %s" : " [%s]", title);
     else if (row->flags & OPTION_REQUIRED)
       fprintf(stream, " --%s %s", row->name, row->value);
   }
