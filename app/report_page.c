@@ -4,12 +4,13 @@
 
 #include "app/report_parts.h"
 
+const char *const report_colours[REPORT_RUNS] = {"#0067b0", "#c65b00", "#00805a", "#b0408a",
+                                                 "#7a5c00", "#2b8fc9", "#8a3ffc", "#444444"};
+static const char *const dark_colours[REPORT_RUNS] = {"#56b4e9", "#ff9d45", "#2fd6a3", "#f08cc8",
+                                                      "#e8d34a", "#8fc7ff", "#c49bff", "#cccccc"};
+static const char light[] = ":root{--back:#fff;--text:#1b1f24;--soft:#667;--line:#dde}\n",
+                  dark[] = ":root{--back:#15181c;--text:#e6e8ea;--soft:#9aa3ad;--line:#2c3239}\n";
 static const char style[] =
-    ":root{--back:#fff;--text:#1b1f24;--soft:#667;--line:#dde;--c0:#0067b0;--c1:#c65b00;--c2:#00805a;--c3:#"
-    "b0408a;"
-    "--c4:#7a5c00;--c5:#2b8fc9;--c6:#8a3ffc;--c7:#444}\n"
-    "@media (prefers-color-scheme:dark){:root{--back:#15181c;--text:#e6e8ea;--soft:#9aa3ad;--line:#2c3239;"
-    "--c0:#56b4e9;--c1:#ff9d45;--c2:#2fd6a3;--c3:#f08cc8;--c4:#e8d34a;--c5:#8fc7ff;--c6:#c49bff;--c7:#ccc}}\n"
     "body{background:var(--back);color:var(--text);font:15px/1.45 system-ui,sans-serif;margin:24px "
     "auto;max-width:1320px;"
     "padding:0 16px}\n"
@@ -138,7 +139,16 @@ static void put_times(FILE *page, const struct report_run *run, int count) {
   fputs("</table>\n", page);
 }
 
+static void put_colours(FILE *page, const char *others, const char *const colour[REPORT_RUNS]) {
+  fputs(others, page);
+  for (int c = 0; c < REPORT_RUNS; c++) fprintf(page, ":root{--c%d:%s}\n", c, colour[c]);
+}
+
 static void put_style(FILE *page) {
+  put_colours(page, light, report_colours);
+  fputs("@media (prefers-color-scheme:dark){\n", page);
+  put_colours(page, dark, dark_colours);
+  fputs("}\n", page);
   fputs(style, page);
   for (int c = 0; c < REPORT_RUNS; c++)
     fprintf(page, "polyline.run%d{stroke:var(--c%d)}circle.run%d,rect.part%d{fill:var(--c%d)}\n", c, c, c, c,

@@ -82,6 +82,7 @@ void report_put_text(FILE *page, const char *text);
 /* ---- report_page.c ---- */
 
 extern const struct output_kind report_page_kind;
+extern const char *const report_colours[REPORT_RUNS]; /* of run i's curves on white, "#0067b0" */
 enum status report_page(FILE *page, const struct report_run *run, int count);
 
 /* ---- report_plot.c ---- */

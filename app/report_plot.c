@@ -14,9 +14,6 @@
 
 enum { PANEL_WIDTH = 640, PANEL_HEIGHT = 360 };
 
-static const char *const colours[REPORT_RUNS] = {"#0067b0", "#c65b00", "#00805a", "#b0408a",
-                                                 "#7a5c00", "#2b8fc9", "#8a3ffc", "#444444"};
-
 /* Text between single quotes. */
 static void put_quoted(FILE *script, const char *text) {
   fputc('\'', script);
@@ -63,8 +60,8 @@ static void put_panel(FILE *script, const struct report_run *run, const struct r
     fprintf(script,
             "%s$f%ds%d using 1:2 with %s linewidth 1.5 linecolor '%s' dashtype %d pointtype 7 pointsize 0.4 "
             "title ",
-            s ? ", " : "", index, s, series->count <= 40 ? "linespoints" : "lines", colours[series->run],
-            series->dashed ? 2 : 1);
+            s ? ", " : "", index, s, series->count <= 40 ? "linespoints" : "lines",
+            report_colours[series->run], series->dashed ? 2 : 1);
     put_quoted(script, run[series->run].folder);
   }
   fputc('\n', script);
