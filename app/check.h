@@ -50,6 +50,7 @@ struct check {
   int count;
 };
 
+/* Fills a result: what is to be done (NULL: nothing), and what was found. */
 void check_say(struct check_result *result, enum check_state state, const char *advice, const char *format,
                ...) __attribute__((format(printf, 4, 5)));
 

@@ -19,6 +19,8 @@ struct record {
   int texts;
 };
 
+/* The options' values as text and what the data set says; nothing of what is given is kept. STATUS_INPUT: no
+ * memory. */
 enum status record_create(const struct train_options *options, const struct dataset *dataset,
                           const float mean[4], const float std[4], struct record *record);
 void record_destroy(struct record *record); /* also a zeroed one */

@@ -19,6 +19,7 @@ struct saver_job {
   bool best;
 };
 
+/* STATUS_INPUT: no memory. */
 enum status saver_create(struct saver **saver);
 void saver_destroy(struct saver *saver); /* waits; NULL: nothing */
 

@@ -23,6 +23,7 @@ struct scaling_text {
   size_t bytes;
 };
 
+/* STATUS_INPUT: no memory. */
 enum status scaling_text_open(struct scaling_text *text);
 /* Writes it to FOLDER/NAME and frees it, also if it cannot be written (STATUS_STORAGE). */
 enum status scaling_text_close(struct scaling_text *text, const char *folder, const char *name);

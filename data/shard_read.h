@@ -46,6 +46,7 @@ enum status shard_open_known(const char *path, const struct shard_info *info, st
 enum status shard_open(const char *path, struct shard **shard);
 void shard_close(struct shard *shard); /* NULL: nothing */
 
+/* Both are the shard's and last as long as it. */
 const struct shard_info *shard_describe(const struct shard *shard);
 const char *shard_path(const struct shard *shard);
 

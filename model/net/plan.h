@@ -33,6 +33,7 @@ struct layout {
   struct layout_item *item;
 };
 
+/* The graph is borrowed: items keep its names. STATUS_INPUT: no memory. */
 enum status layout_create(const struct graph *graph, struct layout *layout);
 void layout_destroy(struct layout *layout); /* safe on a zeroed one */
 

@@ -12,6 +12,8 @@ enum status filter_cpu_create(const struct op_cpu_context *context, const struct
                               bool training, struct filter_cpu **filter, size_t *workspace);
 void filter_cpu_destroy(struct filter_cpu *filter); /* NULL: nothing */
 
+/* out = in * weight + bias (NULL: none); in and out are N,H,W,C or rows,columns, weight is K,R,S,C, of the
+ * sizes and the type that the object was made for. */
 enum status filter_cpu_forward(const struct op_cpu_context *context, const struct filter_cpu *filter,
                                const void *in, const void *weight, const float *bias, void *out,
                                void *workspace);
@@ -22,6 +24,7 @@ struct filter_cpu_backward {
   void *d_in;               /* NULL: not wanted */
   bool d_in_add;
 };
+/* The gradients that are wanted, of a filter that was made for training; d_in_add: added to d_in. */
 enum status filter_cpu_backward(const struct op_cpu_context *context, const struct filter_cpu *filter,
                                 const struct filter_cpu_backward *io, void *workspace);
 

@@ -39,6 +39,7 @@ void norm_cpu_statistics(const struct norm_cpu *norm, const struct op_io *io, in
 void norm_cpu_running(const struct norm_cpu *norm, const struct op_io *io, const float **mean,
                       const float **invstd);
 
+/* One pass: normalises, adds, activates. */
 void norm_cpu_forward(const struct norm_cpu *norm, const struct norm_cpu_forward *io, void *workspace);
 
 /* The arrays of the backward pass. */
@@ -52,6 +53,8 @@ struct norm_cpu_backward {
   void *d_addend;           /* NULL: not wanted */
   bool d_x_add, d_addend_add;
 };
+/* One pass for the sums, d_weight and d_bias, where they are needed; one for d_x and d_addend, added to what
+ * is there where _add says so. */
 void norm_cpu_backward(const struct norm_cpu *norm, const struct norm_cpu_backward *io, void *workspace);
 
 #endif

@@ -31,6 +31,7 @@ enum status product_cpu_create(const struct op_cpu_context *context, const struc
                                enum product_cpu_pass pass, struct product_cpu **product, size_t *workspace);
 void product_cpu_destroy(struct product_cpu *product); /* NULL: nothing */
 
+/* Computes the pass that the object was made for. STATUS_INTERNAL: oneDNN failed. */
 enum status product_cpu_run(const struct op_cpu_context *context, const struct product_cpu *product,
                             const struct product_cpu_io *io, void *workspace);
 
