@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/bench_work.h"
 #include "app/bench_predict_files.h"
 #include "app/scaling_files.h"
 #include "app/train_options.h"

@@ -40,8 +40,7 @@ struct watchdog {
   double cpu; /* process time, the watchdog's own excluded, when it last counted as activity */
   pthread_t thread;
   int wake;
-  atomic_int
-      order; /* enum watchdog_kind that the main thread wants sent before the end; WATCHDOG_BEAT: none */
+  atomic_int order; /* enum watchdog_kind: what to send before the end; WATCHDOG_BEAT: it goes on */
   atomic_int code;
 };
 
@@ -199,8 +198,7 @@ static void *watch(void *argument) {
     wait_for_news(w, next - clock_seconds());
     double now = clock_seconds();
     listen_all(w, now);
-    if (now - last >
-        3 * w->beat_seconds) { /* this rank itself stood still: the others get their time again */
+    if (now - last > 3 * w->beat_seconds) { /* this rank stood still: the others get their time again */
       for (int r = 0; r < w->world->size; r++) w->peers[r].heard = now;
       w->moved = now;
     }

@@ -11,16 +11,15 @@
 
 struct sampler {
   uint64_t seed;
-  int64_t count;        /* samples in the training set */
-  int64_t global_batch; /* samples a step over all ranks; the last step of an epoch takes what is left */
-  bool flip;            /* mirror half of the samples */
-  int crop;             /* shift by up to this many pixels each way; 0: none */
-  bool reflect;         /* a crop mirrors what lies outside; else zeros */
-  int cut;              /* side of the square that is set to zero; 0: none */
-  int height, width;    /* of the images; only with cut */
-  int64_t block,
-      window; /* rows of a block, blocks of a window (sampler_by_blocks); 0: every order is possible */
-  int lanes;  /* parts that each step is cut into, as many for each rank; 0: one a rank */
+  int64_t count;         /* samples in the training set */
+  int64_t global_batch;  /* samples a step over all ranks; the last step of an epoch takes what is left */
+  bool flip;             /* mirror half of the samples */
+  int crop;              /* shift by up to this many pixels each way; 0: none */
+  bool reflect;          /* a crop mirrors what lies outside; else zeros */
+  int cut;               /* side of the square that is set to zero; 0: none */
+  int height, width;     /* of the images; only with cut */
+  int64_t block, window; /* rows a block, blocks a window (sampler_by_blocks); 0: every order is possible */
+  int lanes;             /* parts that each step is cut into, as many for each rank; 0: one a rank */
 };
 
 /* Orders the epochs so that a set can be read in large pieces: blocks of about 1 MiB of neighbouring rows

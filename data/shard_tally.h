@@ -18,8 +18,8 @@ struct shard_tally {
 };
 
 void shard_tally_clear(struct shard_tally *tally);
-void shard_tally_add(struct shard_tally *tally,
-                     const struct shard_tally *later); /* of later rows of the shard */
+/* `later` is of later rows of the shard. */
+void shard_tally_add(struct shard_tally *tally, const struct shard_tally *later);
 
 /* A row's digest: XXH3-64 of the image's bytes in H,W,C order with the label as seed. */
 uint64_t shard_row_digest(const uint8_t *image, size_t bytes, int64_t label);

@@ -32,9 +32,9 @@ void random_words(struct random_key key, uint64_t position, uint32_t out[4]);
  * product). */
 uint32_t random_below(struct random_key key, uint64_t position, uint32_t bound);
 
-double random_uniform(struct random_key key, uint64_t position); /* in (0, 1) */
-double random_normal(struct random_key key,
-                     uint64_t position); /* mean 0, variance 1 (Box and Muller, 1958) */
+/* In (0, 1); of mean 0 and variance 1 (Box and Muller, 1958). */
+double random_uniform(struct random_key key, uint64_t position);
+double random_normal(struct random_key key, uint64_t position);
 
 /* Two independent ones for the price of one; out[0] is random_normal's. */
 void random_normal_pair(struct random_key key, uint64_t position, double out[2]);

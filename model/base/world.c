@@ -18,8 +18,7 @@ struct world_pulse {
   _Atomic int64_t step, waits;
   atomic_int depth; /* of nested waits */
   atomic_bool patient;
-  double began,
-      waited; /* the main thread's own: when the outermost wait began, seconds of those that ended */
+  double began, waited; /* the main thread's: when the outermost wait began, seconds of those that ended */
 };
 
 void world_library(char *text, size_t capacity) {
