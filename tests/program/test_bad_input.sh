@@ -137,10 +137,10 @@ protects() { # WHAT ARGUMENT...: refused, and nothing changed
 }
 trained=(train --data "$data" --out "$out" --backend cpu --threads 1 --steps 1)
 step=$run/checkpoints/step-00000001.h5
-for target in "$run/loss.csv" "$step" "$shard" "$conf" "$WORK/w.safetensors" "$run/lock" "$run"; do
+for target in "$step" "$shard" "$conf" "$WORK/w.safetensors" "$run/lock" "$run"; do
   protects "report --out $target" report "$run" --out "$target"
 done
-for target in "$run/epochs.csv" "$conf"; do
+for target in "$run/loss.csv" "$conf"; do
   protects "export --out $target" export --checkpoint "$run" --out "$target"
   protects "--metrics $target" "${trained[@]}" --config "$conf" --metrics "$target"
 done
@@ -167,7 +167,7 @@ protects "bench --overwrite" bench scaling --model simplecnn --batch 1 --steps 1
 touch "$WORK/twice.html"
 for _ in 1 2; do
   ranks 1 report "$run" --out "$WORK/twice.html"
-  expect 0 "a page in place of a former one"
+  expect 0 "a page in place of an empty file and of a former one"
   ranks 1 export --checkpoint "$run" --out "$WORK/twice.onnx"
   expect 0 "an export in place of a former one"
 done
