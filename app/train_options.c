@@ -22,13 +22,19 @@ static const char *const fill_choices[] = {"zero", "reflect", NULL};
 static const char *const allreduce_choices[] = {"fp32", "bf16", NULL};
 static const char *const switch_choices[] = {"off", "on", NULL};
 
+static const char models[] = "one of"
+#define MODEL(name, summary) " " #name
+#include "model/zoo/zoo.def"
+#undef MODEL
+    ;
+
 #define OPTION_STRUCT struct train_options
 // clang-format off
 static const struct option_row rows[] = {
     TEXT("data", data, NULL, "DIR", OPTION_REQUIRED, "folder of shards", .heading = "what"),
     TEXT("out", out, NULL, "DIR", OPTION_REQUIRED, "the run's folder: logs and checkpoints"),
     ROW_CONFIG,
-    TEXT("model", model, "simplecnn", "NAME", RESULT, "simplecnn, resnet18, resnet20"),
+    TEXT("model", model, "simplecnn", "NAME", RESULT, models),
     TEXT("init", init, NULL, "FILE|RUNDIR", 0, "start from this checkpoint's weights; other classes: a new last layer"),
     TEXT("freeze", freeze, NULL, "GLOBS", RESULT, "do not train parameters of these names: layer1.*,*.bias"),
     INTEGER("lora", lora, 1, 1024, NULL, "RANK", RESULT, "train low-rank adapters of the layers and the last layer only"),

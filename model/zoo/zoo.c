@@ -9,25 +9,29 @@
 #include "model/zoo/zoo.def"
 #undef MODEL
 
-const struct zoo_model zoo_models[] = {
-#define MODEL(name, summary) {#name, summary, name##_build},
+/* `build` makes the model for images of the graph's size; it returns the id of its logits. */
+static const struct model {
+  const char *name;
+  int (*build)(struct graph *graph);
+} models[] = {
+#define MODEL(name, summary) {#name, name##_build},
 #include "model/zoo/zoo.def"
 #undef MODEL
 };
-const int zoo_model_count = (int)(sizeof zoo_models / sizeof *zoo_models);
+enum { MODELS = sizeof models / sizeof *models };
 
 static const char *model_name(const void *table, int index) {
-  return ((const struct zoo_model *)table)[index].name;
+  return ((const struct model *)table)[index].name;
 }
 
 enum status zoo_build(const char *name, int height, int width, int channels, int classes,
                       struct graph **out) {
-  const struct zoo_model *model = NULL;
-  for (int i = 0; i < zoo_model_count; i++)
-    if (strcmp(zoo_models[i].name, name) == 0) model = &zoo_models[i];
+  const struct model *model = NULL;
+  for (int i = 0; i < MODELS; i++)
+    if (strcmp(models[i].name, name) == 0) model = &models[i];
   if (!model)
     return RAISE(STATUS_INPUT, "unknown model '%s'; the nearest known one is '%s'", name,
-                 model_name(zoo_models, nearest_name(name, zoo_models, zoo_model_count, model_name)));
+                 models[nearest_name(name, models, MODELS, model_name)].name);
   struct graph *graph;
   TRY(graph_create(height, width, channels, classes, &graph));
   enum status status = graph_finish(graph, model->build(graph));

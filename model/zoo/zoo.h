@@ -4,16 +4,6 @@
 
 #include "model/net/graph.h"
 
-struct zoo_model {
-  const char *name;
-  const char *summary;
-  /* Builds the model for images of the graph's size; returns the id of its logits. */
-  int (*build)(struct graph *graph);
-};
-
-extern const struct zoo_model zoo_models[];
-extern const int zoo_model_count;
-
 /* Builds `name` for images of that size. An unknown name is STATUS_INPUT and names the nearest known one. */
 enum status zoo_build(const char *name, int height, int width, int channels, int classes,
                       struct graph **graph);
