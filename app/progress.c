@@ -18,8 +18,10 @@ static const double live_interval = 0.1, plain_interval = 10;
 /* The log's hook has no argument: this is the display that it clears. */
 static struct progress *shown;
 
+static void clear(struct progress *progress);
+
 static void clear_shown(void) {
-  if (shown) progress_clear(shown);
+  if (shown) clear(shown);
 }
 
 /* A descriptor of the terminal that stdout ends at, -1 if it is none. Open MPI gives a rank a pseudo-terminal
@@ -147,7 +149,8 @@ void progress_update(struct progress *progress, const struct progress_values *va
   log_info("%s", text);
 }
 
-void progress_clear(struct progress *progress) {
+/* Removes the live line; a later update draws it again. */
+static void clear(struct progress *progress) {
   log_lock();
   if (progress->live) { /* also where no line is drawn: what was typed, such as ^C, may stand there */
     char line[520];
@@ -163,7 +166,7 @@ void progress_clear(struct progress *progress) {
 
 void progress_close(struct progress *progress) {
   log_lock();
-  progress_clear(progress);
+  clear(progress);
   if (shown == progress) {
     shown = NULL;
     log_on_line(NULL);

@@ -39,10 +39,6 @@ void progress_update(struct progress *progress, const struct progress_values *va
  */
 bool progress_due(const struct progress *progress, double seconds);
 
-/* Removes the live line; a later update draws it again. Called before output that does not go through log.h.
- */
-void progress_clear(struct progress *progress);
-
 /* Removes the live line and forgets it, also on an error path, twice or without open on a zeroed struct. */
 void progress_close(struct progress *progress);
 

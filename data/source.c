@@ -61,7 +61,7 @@ static enum status visit(const FTSENT *entry, const char *name, const struct sou
   return visitor->data(visitor->context, name, data, bytes);
 }
 
-enum status source_folder(const char *path, const struct source_visitor *visitor) {
+static enum status walk_folder(const char *path, const struct source_visitor *visitor) {
   char *root = strdup(path);
   if (!root) return RAISE(STATUS_INPUT, "no memory for a path");
   size_t length = strlen(root);
@@ -84,6 +84,6 @@ out:
 enum status source_walk(const char *path, const struct source_visitor *visitor) {
   struct stat info;
   if (stat(path, &info) != 0) return RAISE(STATUS_INPUT, "%s cannot be read: %s", path, strerror(errno));
-  if (S_ISDIR(info.st_mode)) return source_folder(path, visitor);
+  if (S_ISDIR(info.st_mode)) return walk_folder(path, visitor);
   return source_archive(path, visitor);
 }

@@ -25,8 +25,7 @@ struct source_visitor {
  * archive; symbolic links are followed in a folder (it is the user's own) and never in an archive. */
 enum status source_walk(const char *path, const struct source_visitor *visitor);
 
-/* The two kinds; used by source_walk. */
-enum status source_folder(const char *path, const struct source_visitor *visitor);
+/* What source_walk does with a file: archive_read.c. */
 enum status source_archive(const char *path, const struct source_visitor *visitor);
 
 #endif

@@ -321,10 +321,6 @@ enum status net_broadcast(struct net *net) {
   return refresh_low(net);
 }
 
-size_t net_bytes(const struct net *net) {
-  return net->bytes;
-}
-
 void net_describe(const struct net *net, char *text, size_t capacity) {
   size_t used = (size_t)snprintf(
       text, capacity, "%" PRId64 " parameters in %d arrays; %.1f MB: activations %.1f, workspace %.1f",

@@ -104,8 +104,7 @@ enum status net_write(struct net *net, enum net_region region, const float *host
 /* Makes this rank's parameters and optimizer state rank 0's. Collective. */
 enum status net_broadcast(struct net *net);
 
-/* Bytes of device memory held, and a few lines that describe the plan: regions, buckets, batches. */
-size_t net_bytes(const struct net *net);
+/* A line that describes the plan: parameters, bytes of device memory, lanes, buckets. */
 void net_describe(const struct net *net, char *text, size_t capacity);
 
 #endif

@@ -157,10 +157,6 @@ void product_cpu_destroy(struct product_cpu *product) {
   free(product);
 }
 
-const char *product_cpu_name(const struct product_cpu *product) {
-  return product->name;
-}
-
 /* ---- execution ---- */
 
 static enum status set(const struct product_cpu *product, int slot, const void *data) {

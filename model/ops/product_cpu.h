@@ -35,7 +35,4 @@ void product_cpu_destroy(struct product_cpu *product); /* NULL: nothing */
 enum status product_cpu_run(const struct op_cpu_context *context, const struct product_cpu *product,
                             const struct product_cpu_io *io, void *workspace);
 
-/* oneDNN's name of the implementation; static. */
-const char *product_cpu_name(const struct product_cpu *product);
-
 #endif
