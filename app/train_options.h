@@ -5,9 +5,8 @@
 #include "app/options.h"
 
 enum augment { AUGMENT_FLIP = 1, AUGMENT_CROP = 2, AUGMENT_CUTOUT = 4 };
-enum backend_choice { BACKEND_AUTO, BACKEND_CPU, BACKEND_CUDA };
 
-extern const char *const backend_choices[];   /* by enum backend_choice */
+extern const char *const backend_choices[];   /* as backend_find takes them */
 extern const char *const precision_choices[]; /* by enum precision */
 extern const char *const optimizer_choices[]; /* by enum optimizer_kind */
 
@@ -32,7 +31,7 @@ struct train_options {
   int64_t crop_pad, cutout_size;
   struct option_triple mean, std; /* count 0: as measured on the training images */
   int precision;                  /* enum precision */
-  int backend;                    /* enum backend_choice */
+  int backend;                    /* index into backend_choices */
   int fuse;                       /* 1: on */
   int allreduce;                  /* 1: bf16 */
   int64_t threads, eval_batch, eval_every, log_every, checkpoint_every, keep, expect_ranks, init_timeout,
