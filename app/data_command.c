@@ -177,6 +177,9 @@ static const struct subcommand_set set = {"data", tables, SUBCOMMANDS};
 
 /* Rows marked OPTION_OPERAND may be given by name or as plain words: by name where the name is there. */
 enum { MOST_ROWS = 12 };
+_Static_assert(sizeof import_rows / sizeof *import_rows <= MOST_ROWS &&
+                   sizeof synth_rows / sizeof *synth_rows <= MOST_ROWS,
+               "room for a copy of each table");
 
 static bool given_by_name(int argc, char **argv, const char *name) {
   size_t length = strlen(name);

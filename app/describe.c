@@ -5,8 +5,6 @@
 
 #include "app/train.h"
 
-enum { MAX_VALUES = 64 };
-
 /* An option's value in its own type; one that was not given and has no default: null. A choice's name goes
  * to text[capacity]. */
 static struct runlog_value option_value(const struct option_row *row, const struct train_options *options,
@@ -34,15 +32,11 @@ static struct runlog_value option_value(const struct option_row *row, const stru
   return runlog_text(row->name, NULL);
 }
 
-static int option_values(const struct train_options *options, struct runlog_value values[MAX_VALUES],
-                         char text[MAX_VALUES][32]) {
-  int count = 0;
-  for (int i = 0; i < train_table.count && count < MAX_VALUES; i++) {
-    const struct option_row *row = &train_table.rows[i];
-    values[count] = option_value(row, options, text[count], sizeof text[count]);
-    count++;
-  }
-  return count;
+static int option_values(const struct train_options *options, struct runlog_value values[TRAIN_OPTIONS_MOST],
+                         char text[TRAIN_OPTIONS_MOST][32]) {
+  for (int i = 0; i < train_table.count; i++)
+    values[i] = option_value(&train_table.rows[i], options, text[i], sizeof text[i]);
+  return train_table.count;
 }
 
 enum status describe_run(const struct train *train) {
@@ -50,8 +44,8 @@ enum status describe_run(const struct train *train) {
   const struct dataset *d = session->dataset;
   const struct world *world = train->world;
   const struct trainer *t = &train->trainer;
-  struct runlog_value options[MAX_VALUES];
-  char text[MAX_VALUES][32], library[160], digest[32], plan[512];
+  struct runlog_value options[TRAIN_OPTIONS_MOST];
+  char text[TRAIN_OPTIONS_MOST][32], library[160], digest[32], plan[512];
   int option_count = option_values(&train->options, options, text);
   world_library(library, sizeof library);
   snprintf(digest, sizeof digest, "%016" PRIx64, d->digest);

@@ -94,6 +94,7 @@ static const struct option_row rows[] = {
 };
 // clang-format on
 
+_Static_assert(sizeof rows / sizeof *rows <= TRAIN_OPTIONS_MOST, "room for all in run.json");
 const struct option_table train_table = OPTION_TABLE(
     "train", "Trains a model on a folder of shards, on all ranks that the launcher started.", rows);
 
