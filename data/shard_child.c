@@ -83,11 +83,11 @@ static void serve(const void *context, int socket) {
 static enum status start_child(const char *path, const struct shard_info *info, struct child **process) {
   size_t rows =
       (size_t)info->chunk_rows < (size_t)info->count ? (size_t)info->chunk_rows : (size_t)info->count;
-  size_t bytes = sizeof(struct task) + strlen(path) + 1;
+  size_t length = strlen(path) + 1, bytes = sizeof(struct task) + length;
   struct task *task = calloc(1, bytes);
   if (!task) return RAISE(STATUS_INPUT, "no memory to open %s", path);
   memcpy(&task->info, info, sizeof *info);
-  strcpy(task->path, path);
+  memcpy(task->path, path, length);
   enum status status =
       child_start(serve, task, bytes, OWN_BYTES + 3 * rows * (row_bytes(info) + sizeof(int64_t)), process);
   free(task);
