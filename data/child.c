@@ -164,6 +164,7 @@ static void settle(int socket) {
   (void)sigprocmask(SIG_SETMASK, &none, NULL);
   int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
   for (int fd = STDIN_FILENO; nowhere >= 0 && fd <= STDERR_FILENO; fd++) (void)dup2(nowhere, fd);
+  if (nowhere > STDERR_FILENO) (void)close(nowhere); /* the look for others needs a descriptor */
   (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
   close_others(socket);
 }
@@ -221,6 +222,7 @@ static int fork_forker(char *title, size_t capacity) {
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return errno;
   pid_t pid = fork();
   if (pid == 0) {
+    (void)close(ends[0]); /* it would keep itself running */
     set_title(title, capacity);
     settle(ends[1]);
     serve(ends[1]);

@@ -129,6 +129,25 @@ static void children_are_forked_again(void **state) {
   assert_int_equal(errno, ECHILD);
 }
 
+/* With hardly a file descriptor left it does not hold the end of its connection that is this process's: it
+ * would never end. */
+static void few_files_do_not_keep_it(void **state) {
+  (void)state;
+  struct rlimit limit;
+  children_finish();
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  int first = dup(STDERR_FILENO), second = dup(STDERR_FILENO);
+  assert_true(first >= 0 && second > first && close(first) == 0 && close(second) == 0);
+  struct rlimit two = {(rlim_t)second + 1, limit.rlim_max};
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &two), 0);
+  children_prepare(NULL, 0);
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  assert_int_equal(waitpid(-1, NULL, WNOHANG), 0); /* it runs */
+  alarm(60);
+  children_finish();
+  alarm(0);
+}
+
 /* The user's limits are no fault of the program. */
 static void a_limit_is_named(void **state) {
   (void)state;
@@ -292,6 +311,7 @@ int main(void) {
       cmocka_unit_test(a_child_may_die),
       cmocka_unit_test(threads_do_not_hold_a_child_up),
       cmocka_unit_test(children_are_forked_again),
+      cmocka_unit_test(few_files_do_not_keep_it),
       cmocka_unit_test(a_limit_is_named),
       cmocka_unit_test(a_damaged_heap_is_named),
       cmocka_unit_test(any_byte_of_the_metadata_may_be_wrong),
