@@ -91,7 +91,8 @@ enum status durable_write(const char *path, const struct durable_part *parts, in
   for (int i = 0; i < count; i++) needed += (int64_t)parts[i].bytes;
   if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
     return RAISE(STATUS_STORAGE, "cannot write %.200s…: the path is too long", path);
-  int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  (void)unlink(temporary); /* left by a kill, or a link or a pipe, which are not to be written into */
+  int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return cannot_write(path, errno, needed);
   int failed = write_parts(fd, parts, count);
   if (close(fd) != 0 && !failed) failed = errno;

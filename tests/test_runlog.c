@@ -150,6 +150,27 @@ static void test_json(void **state) {
   cJSON_Delete(json);
 }
 
+/* What lies under the name that run.json is written under first is not written into: neither the file that a
+ * link names, nor a pipe, which would wait for a reader. */
+static void test_temporary_is_not_written_into(void **state) {
+  struct fixture *f = *state;
+  struct runlog *run = open_run(f, RUNLOG_NEW);
+  assert_int_equal(runlog_start(run, 0, 0), STATUS_OK);
+  put(f, "precious", "kept", 4);
+  for (int pipe = 0; pipe < 2; pipe++) {
+    const char *temporary = path_of(f, "run.json.tmp");
+    assert_int_equal(pipe ? mkfifo(temporary, 0600) : symlink("precious", temporary), 0);
+    alarm(60);
+    assert_int_equal(runlog_describe(run, NULL, 0), STATUS_OK);
+    alarm(0);
+    assert_string_equal(content(f, "precious"), "kept");
+    struct stat info;
+    assert_int_equal(lstat(path_of(f, "run.json"), &info), 0);
+    assert_true(S_ISREG(info.st_mode));
+  }
+  runlog_close(run);
+}
+
 static void test_json_with_a_comma_locale(void **state) {
   use_decimal_comma(*state);
   test_json(state);
@@ -162,6 +183,7 @@ int main(void) {
       CASE(test_stale_lock),
       CASE(test_lock),
       CASE(test_json),
+      CASE(test_temporary_is_not_written_into),
       CASE(test_json_with_a_comma_locale),
   };
   return suite_status(cmocka_run_group_tests(tests, NULL, NULL));
