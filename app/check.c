@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "app/option_rows.h"
+#include "app/utf8.h"
 #include "model/base/clock.h"
 #include "model/base/deadline.h"
 #include "model/base/log.h"
@@ -131,6 +132,7 @@ static enum status print_json(const struct check *check, int failed) {
   char *text = cJSON_PrintUnformatted(object);
   cJSON_Delete(object);
   if (!text) return RAISE(STATUS_INPUT, "no memory for the report");
+  utf8_mend(text);
   printf("%s\n", text);
   free(text);
   return STATUS_OK;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "app/option_rows.h"
+#include "app/utf8.h"
 #include "model/base/log.h"
 
 struct export_options {
@@ -34,6 +35,7 @@ char *export_class_list(const struct trained *trained) {
   cJSON *list = cJSON_CreateStringArray((const char *const *)trained->class_name, trained->graph->classes);
   char *text = cJSON_PrintUnformatted(list);
   cJSON_Delete(list);
+  if (text) utf8_mend(text);
   return text;
 }
 

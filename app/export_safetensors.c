@@ -8,6 +8,7 @@
 
 #include "app/durable.h"
 #include "app/export.h"
+#include "app/utf8.h"
 
 enum { ALIGN = 8 };
 
@@ -73,6 +74,7 @@ static char *make_header(const struct trained *trained, const struct trained_arr
   if (header && add_metadata(header, trained) && add_entries(header, trained->graph, arrays, counters))
     text = cJSON_PrintUnformatted(header);
   if (text) {
+    utf8_mend(text);
     size_t length = strlen(text), rounded = (length + ALIGN - 1) / ALIGN * ALIGN;
     padded = malloc(rounded + 1);
     if (padded) snprintf(padded, rounded + 1, "%-*s", (int)rounded, text);

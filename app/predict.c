@@ -13,6 +13,7 @@
 #include "app/predict_image.h"
 #include "app/train_options.h"
 #include "app/trained.h"
+#include "app/utf8.h"
 #include "model/base/log.h"
 
 struct predict_options {
@@ -160,7 +161,10 @@ static enum status print_json(const char *path, const char *name, int label, dou
     cJSON_AddItemToArray(list, cJSON_CreateRaw(number));
   }
   char *text = cJSON_PrintUnformatted(object);
-  if (text) puts(text);
+  if (text) {
+    utf8_mend(text);
+    puts(text);
+  }
   free(text);
   cJSON_Delete(object);
   return text ? STATUS_OK : RAISE(STATUS_INPUT, "no memory for a line of results");

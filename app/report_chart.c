@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "app/report_parts.h"
+#include "app/utf8.h"
 
 enum { WIDTH = 640, HEIGHT = 320, LEFT = 64, RIGHT = 16, TOP = 34, BOTTOM = 44, TICKS = 6, DOTS = 40 };
 
@@ -124,7 +125,9 @@ void report_bar_chart(FILE *page, const struct report_bars *bars) {
 }
 
 void report_put_text(FILE *page, const char *text) {
-  for (; *text; text++) switch (*text) {
+  for (int length; *text; text += length ? length : 1) {
+    length = utf8_length(text);
+    switch (length ? *text : '\0') {
     case '<':
       fputs("&lt;", page);
       break;
@@ -137,7 +140,11 @@ void report_put_text(FILE *page, const char *text) {
     case '"':
       fputs("&quot;", page);
       break;
+    case '\0':
+      fputc('?', page);
+      break;
     default:
-      fputc(*text, page);
+      fwrite(text, 1, (size_t)length, page);
     }
+  }
 }

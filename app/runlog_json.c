@@ -15,6 +15,7 @@
 
 #include "app/durable.h"
 #include "app/input.h"
+#include "app/utf8.h"
 
 struct runlog_value runlog_text(const char *name, const char *text) {
   return (struct runlog_value){.name = name, .type = RUNLOG_TEXT, .text = text};
@@ -35,33 +36,8 @@ struct runlog_value runlog_reals(const char *name, const double *reals, int coun
   return (struct runlog_value){.name = name, .type = RUNLOG_REAL, .count = count, .reals = reals};
 }
 
-/* Bytes of the UTF-8 character at `text`, 0 if it is none. */
-static int utf8_length(const unsigned char *text) {
-  static const struct {
-    unsigned char mask, lead;
-  } kinds[] = {{0x80, 0x00}, {0xe0, 0xc0}, {0xf0, 0xe0}, {0xf8, 0xf0}};
-  for (int length = 1; length <= 4; length++) {
-    if ((text[0] & kinds[length - 1].mask) != kinds[length - 1].lead) continue;
-    for (int i = 1; i < length; i++)
-      if ((text[i] & 0xc0) != 0x80) return 0;
-    return length;
-  }
-  return 0;
-}
-
-/* JSON is UTF-8, a path may be anything: a byte that is no part of a character becomes '?'. */
 static cJSON *text_node(const char *text) {
-  if (!text) return cJSON_CreateNull();
-  char *copy = strdup(text);
-  if (!copy) return NULL;
-  for (unsigned char *at = (unsigned char *)copy; *at;) {
-    int length = utf8_length(at);
-    if (length == 0) *at = '?';
-    at += length ? length : 1;
-  }
-  cJSON *node = cJSON_CreateString(copy);
-  free(copy);
-  return node;
+  return text ? cJSON_CreateString(text) : cJSON_CreateNull();
 }
 
 /* The shortest of 9, 15 or 17 digits that reads back as the same number. The locale is "C" here. */
@@ -141,6 +117,7 @@ static enum status json_write(struct runlog *runlog) {
   char path[PATH_MAX];
   char *text = cJSON_Print(runlog->json);
   if (!text) return out_of_memory(runlog);
+  utf8_mend(text);
   const struct durable_part parts[] = {{text, strlen(text)}, {"\n", 1}};
   enum status status = durable_write(runlog_path(runlog, "run.json", path), parts, 2);
   cJSON_free(text);

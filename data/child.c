@@ -263,7 +263,7 @@ static int ask(struct order *order, int socket, struct answer *answer) {
   if (forker.pid == 0) error = fork_forker(NULL, 0);
   if (error == 0 && (!message_send(forker.socket, order, sizeof *order, socket) ||
                      !message_receive(forker.socket, answer, sizeof *answer, &none))) {
-    error = ESRCH; /* it was killed: the next one to ask gets another */
+    error = ESRCH; /* it was killed: who asks next starts another */
     end_forker();
   }
   pthread_mutex_unlock(&forker.lock);
@@ -284,6 +284,8 @@ enum status child_start(child_work *work, const void *context, size_t context_by
   int error = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0 ? 0 : errno;
   if (error == 0) {
     error = ask(&order, ends[1], &answer);
+    if (error == ESRCH)
+      error = ask(&order, ends[1], &answer); /* the forker was killed: this starts another */
     close(ends[1]);
     if (error != 0) close(ends[0]);
   }
@@ -330,6 +332,7 @@ void child_end(struct child *child, char *why, size_t capacity) {
   order.pid = child->pid;
   order.kill = !ended;
   int error = ask(&order, -1, &answer);
-  if (why && capacity) explain(ended && error == 0 ? answer.state : 0, why, capacity);
+  if (error != 0) answer.state = SIGKILL; /* of a forker that was killed itself: its children end with it */
+  if (why && capacity) explain(ended ? answer.state : 0, why, capacity);
   free(child);
 }

@@ -20,13 +20,16 @@ train() { # train RANKS DIR OPTION...
 # fault NAME PATTERN: the folder $WORK/NAME is refused with the pattern in the line; it is kept for `data check`.
 fault() {
   local count
+  : > "$WORK/said.txt"
   for count in 1 4; do
     train "$count" "$WORK/$1"
     expect 2 "$1, np $count"
     one_error "$1, np $count"
     grep '^error: ' "$WORK/err.txt" | grep -qe "$2" || fail "$1, np $count: no '$2' in the error" "$WORK/err.txt"
     [ -e "$out" ] && fail "$1, np $count: something was written"
+    grep '^error: ' "$WORK/err.txt" >> "$WORK/said.txt"
   done
+  [ "$(sort -u "$WORK/said.txt" | wc -l)" = 1 ] || fail "$1: not the same line on 1 and 4 ranks" "$WORK/said.txt"
   said=$(sed -n "s,^error: $WORK/,,p" "$WORK/err.txt")
   ranks 1 data check "$WORK/$1"
   expect 2 "data check of $1"
@@ -79,6 +82,13 @@ bad size "images of 15x16x3 (H,W,C), expected 16x16x3" crop
 bad label "row 29: label 10, expected 0..9" label=29:10
 bad label-negative "row 7: label -1, expected 0..9" labels=i32 label=7:-1
 bad classes "11 classes, expected 10" classes=11
+copy few-classes
+for shard in "$data"/*.h5; do make "$shard" "$WORK/few-classes/${shard##*/}" classes=5; done
+fault few-classes "train-.*row [0-9]*: label [5-9], expected 0..4"
+mkdir "$WORK/nothing"
+ranks 1 data info "$WORK/nothing"
+expect 2 "data info of a folder without shards"
+one_error "data info of a folder without shards"
 bad filter "filter 32111 (strange).*HDF5_PLUGIN_PATH" chunk=8 filter
 
 # Metadata on which HDF5 1.10 crashes or turns for ever: the first name's size in the heap of class names.

@@ -77,7 +77,12 @@ cp "$(find "$WORK/images" -name '00000-*.png')" "$strange"
 ranks 1 "${use[@]}" "$strange"
 expect 0 "a file with control characters in its name"
 { [ "$(wc -l < "$WORK/out.txt")" = 2 ] && grep -qF 'a?b?[31m.png' "$WORK/out.txt"; } || fail "the name was printed as it is" "$WORK/out.txt"
-pass "a file's name cannot break the table"
+bytes=$(printf '%s/a\xff\xe4b.png' "$WORK") # no UTF-8
+cp "$(find "$WORK/images" -name '00000-*.png')" "$bytes"
+ranks 1 "${use[@]}" --json "$bytes"
+expect 0 "a file with a name that is no UTF-8"
+"$CONVOY_PYTHON" -c 'import json, sys; json.loads(open(sys.argv[1], encoding="utf-8").read())' "$WORK/out.txt" || fail "no JSON" "$WORK/out.txt"
+pass "a file's name can break neither the table nor JSON"
 
 if modules PIL; then
   check resize "$WORK/images/00003-"*.png "$WORK/resized"

@@ -36,7 +36,12 @@ awk -F, -v OFS=, 'NR == 1 { print } NR == 2 { for (i = 1; i <= 5000; i++) { $1 =
 ranks 1 report "$WORK/long" --out "$WORK/long.html"
 expect 0 "a long run"
 [ "$(stat -c %s "$WORK/long.html")" -lt 100000 ] || fail "a long run makes a large page"
-pass "one run, a young one, a long one"
+bytes=$WORK/bytes-$(printf '\xe9-') # no UTF-8
+cp -r "$WORK/a" "$bytes"
+ranks 1 report "$WORK/a" "$bytes" --out "$WORK/bytes.html"
+expect 0 "a folder whose name is no UTF-8"
+iconv -f UTF-8 -t UTF-8 "$WORK/bytes.html" > /dev/null || fail "the page is no UTF-8"
+pass "one run, a young one, a long one, one with a strange name"
 
 # The same figures as a picture, by gnuplot.
 if program gnuplot; then
