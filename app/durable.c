@@ -63,10 +63,20 @@ static int write_parts(int fd, const struct durable_part *parts, int count) {
   return fsync(fd) == 0 ? 0 : errno;
 }
 
+static bool not_allowed(int reason) {
+  return reason == EACCES || reason == EPERM || reason == EROFS;
+}
+
+enum status durable_cannot_open(const char *path, int reason) {
+  return RAISE(STATUS_STORAGE, "cannot write %s: %s%s", path, strerror(reason),
+               not_allowed(reason) ? "; its folder must be one that this user may write to" : "");
+}
+
 static enum status cannot_write(const char *path, int reason, int64_t needed) {
   char folder[PATH_MAX];
   int64_t available;
   folder_of(path, folder);
+  if (not_allowed(reason)) return durable_cannot_open(path, reason);
   if (disk_free(folder, &available) != STATUS_OK)
     return RAISE(STATUS_STORAGE, "cannot write %s: %s", path, strerror(reason));
   return RAISE(STATUS_STORAGE,

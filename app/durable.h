@@ -19,6 +19,9 @@ enum status durable_check_target(const char *path);
  * As durable_check_target before that. */
 enum status durable_write(const char *path, const struct durable_part *parts, int count);
 
+/* The error (STATUS_STORAGE) of a file that cannot be opened for writing for an errno. */
+enum status durable_cannot_open(const char *path, int reason);
+
 /* Makes a folder and its parents. *made (NULL: not wanted; else 0 before) becomes the length of the outermost
  * one's path that was missing, if any was. STATUS_INPUT: a part of the path is a file. */
 enum status durable_make_folders(const char *path, size_t *made);

@@ -116,7 +116,7 @@ enum status runlog_csv_open(const char *path, const struct runlog_csv *csv, int6
   fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   struct stat info;
   if (fd < 0 || fstat(fd, &info) != 0) {
-    enum status status = RAISE(STATUS_STORAGE, "cannot write %s: %s", path, strerror(errno));
+    enum status status = durable_cannot_open(path, errno);
     if (fd >= 0) close(fd);
     return status;
   }

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "app/durable.h"
 #include "model/base/log.h"
 
 static void lock_path(const char *out, char path[PATH_MAX]) {
@@ -61,7 +62,7 @@ enum status runlog_lock_take(const char *out, int *result) {
   lock_path(out, path);
   for (;;) {
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) return RAISE(STATUS_STORAGE, "cannot write %s: %s", path, strerror(errno));
+    if (fd < 0) return durable_cannot_open(path, errno);
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
       enum status status = STATUS_OK;
       if (would_block(errno))

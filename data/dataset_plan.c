@@ -60,12 +60,6 @@ static enum status join_shard(struct dataset_plan *plan, int split, const char *
 }
 
 static enum status check_need(const char *directory, unsigned need, const struct dataset_plan *plan) {
-  if (plan->shard_count[SPLIT_TRAIN] + plan->shard_count[SPLIT_TEST] == 0)
-    return RAISE(
-        STATUS_INPUT,
-        "data directory %s has no shard (expected train-*.h5, test-*.h5); make them with `convoy data "
-        "import` or `synth`",
-        directory);
   for (int split = 0; split < SPLIT_COUNT; split++) {
     if (!(need & (split == SPLIT_TRAIN ? DATASET_TRAIN : DATASET_TEST))) continue;
     const char *name = split_name(split);
@@ -79,6 +73,12 @@ static enum status check_need(const char *directory, unsigned need, const struct
       return RAISE(STATUS_INPUT, "data directory %s: its %s shards hold 0 images, expected at least 1",
                    directory, name);
   }
+  if (plan->shard_count[SPLIT_TRAIN] + plan->shard_count[SPLIT_TEST] == 0)
+    return RAISE(
+        STATUS_INPUT,
+        "data directory %s has no shard (expected train-*.h5, test-*.h5); make them with `convoy data "
+        "import` or `synth`",
+        directory);
   return STATUS_OK;
 }
 

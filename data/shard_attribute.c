@@ -142,5 +142,11 @@ enum status shard_class_names(struct shard_file *shard, char (*name)[DATASET_CLA
     return RAISE(STATUS_INTERNAL, "%s: class names asked for, but it has none", shard->path);
   enum status status = read_strings(shard, "classes", attribute, (hsize_t)count, name);
   H5Aclose(attribute);
+  for (int64_t c = 0; c < count && status == STATUS_OK; c++)
+    for (const char *at = name[c]; *at && status == STATUS_OK; at++)
+      if ((unsigned char)*at < ' ' || *at == 127) /* lists of names are lines */
+        status =
+            RAISE(STATUS_INPUT, "%s: attribute 'classes': control character %d in the name of class %lld",
+                  shard->path, *at, (long long)c);
   return status;
 }

@@ -140,6 +140,24 @@ static void label_above_the_classes_is_named(void **state) {
   REFUSED("train-0.h5", "row 52", "label 10, expected 0..9");
 }
 
+/* Names are kept and shown as lines. */
+static void a_class_name_of_two_lines_is_refused(void **state) {
+  (void)state;
+  fixture_clear();
+  fixture_plain("train-0.h5", SPLIT_TRAIN, &fixture_good);
+  hid_t file = H5Fopen(fixture_path("train-0.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
+  hid_t space = H5Screate_simple(1, (hsize_t[]){10}, NULL), type = H5Tcopy(H5T_C_S1);
+  char names[10][4] = {"a", "b", "c", "d\ne", "f", "g", "h", "i", "j", "k"};
+  assert_true(H5Tset_size(type, sizeof names[0]) >= 0);
+  hid_t attribute = H5Acreate2(file, "classes", type, space, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(H5Awrite(attribute, type, names) >= 0);
+  H5Aclose(attribute);
+  H5Tclose(type);
+  H5Sclose(space);
+  H5Fclose(file);
+  REFUSED("train-0.h5", "'classes'", "class 3");
+}
+
 static int faults;
 static char fault_text[4096];
 
@@ -185,6 +203,7 @@ int main(void) {
       cmocka_unit_test(content_faults_are_named),
       cmocka_unit_test(unwritten_rows_are_named),
       cmocka_unit_test(label_above_the_classes_is_named),
+      cmocka_unit_test(a_class_name_of_two_lines_is_refused),
       cmocka_unit_test(check_names_all_faults),
   };
   return cmocka_run_group_tests(tests, fixture_start, fixture_stop);

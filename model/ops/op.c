@@ -80,7 +80,10 @@ enum status op_check_window(const struct op_desc *desc, int kernel_h, int kernel
   *height = op_window(in->dim[1], kernel_h, stride, pad);
   *width = op_window(in->dim[2], kernel_w, stride, pad);
   if (*height < 1 || *width < 1)
-    return RAISE(STATUS_INPUT, "%s: a window of %dx%d, pad %d, does not fit into input %s (N,H,W,C)",
-                 op_name(desc->kind), kernel_h, kernel_w, pad, text);
+    return RAISE(
+        STATUS_INPUT,
+        "%s: a window of %dx%d, pad %d, does not fit into input %s (N,H,W,C): the images are too small "
+        "for this model",
+        op_name(desc->kind), kernel_h, kernel_w, pad, text);
   return STATUS_OK;
 }
