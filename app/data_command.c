@@ -11,6 +11,7 @@
 #include "data/dataset.h"
 #include "data/import.h"
 #include "data/import_shards.h"
+#include "data/shard_list.h"
 #include "data/synth.h"
 #include "model/base/log.h"
 
@@ -80,7 +81,7 @@ static enum status run_import_shards(const struct data_options *options) {
 }
 
 static enum status run_import(const struct data_options *options) {
-  if (import_shards_known(options->from)) return run_import_shards(options);
+  if (shard_list_any(options->from)) return run_import_shards(options);
   if (options->rechunk || options->keep[0] || options->fraction < 1)
     return RAISE(STATUS_INPUT,
                  "%s holds no shards (train-*.h5), which --rechunk, --keep-classes and --fraction are for",

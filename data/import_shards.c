@@ -36,17 +36,6 @@ struct rewriting {
   struct source_split split[SPLIT_COUNT];
 };
 
-bool import_shards_known(const char *from) {
-  struct shard_list list;
-  if (shard_list_read(from, &list) != STATUS_OK) {
-    error_clear();
-    return false;
-  }
-  bool known = list.count[SPLIT_TRAIN] + list.count[SPLIT_TEST] > 0;
-  shard_list_free(&list);
-  return known;
-}
-
 /* ---- reading ---- */
 
 /* Reads the piece of the open shard that begins at its row `row`. */

@@ -18,9 +18,6 @@ struct import_shards_options {
   bool overwrite;
 };
 
-/* Whether a path is a folder that holds shards. */
-bool import_shards_known(const char *from);
-
 /* Verifies the source wholly before it writes. Errors and `out` as import_run's. */
 enum status import_shards_run(const struct import_shards_options *options);
 

@@ -110,3 +110,14 @@ void shard_list_free_paths(char **path, int total) {
   for (int i = 0; path && i < total; i++) free(path[i]);
   free(path);
 }
+
+bool shard_list_any(const char *directory) {
+  struct shard_list list;
+  if (shard_list_read(directory, &list) != STATUS_OK) {
+    error_clear();
+    return false;
+  }
+  bool some = list.count[SPLIT_TRAIN] + list.count[SPLIT_TEST] > 0;
+  shard_list_free(&list);
+  return some;
+}

@@ -3,6 +3,8 @@
 #ifndef CONVOY_DATA_SHARD_LIST_H
 #define CONVOY_DATA_SHARD_LIST_H
 
+#include <stdbool.h>
+
 #include "model/base/error.h"
 
 enum { SHARD_NAME = 256 };
@@ -20,6 +22,9 @@ const char *split_name(int split); /* "train", "test" */
 /* STATUS_INPUT if the directory cannot be read. An empty list is no fault here. */
 enum status shard_list_read(const char *directory, struct shard_list *list);
 void shard_list_free(struct shard_list *list);
+
+/* Whether a path is a directory that holds shards. */
+bool shard_list_any(const char *directory);
 
 /* STATUS_INPUT if names of the form train-00003-of-00005.h5 disagree on the total or leave one out. */
 enum status shard_list_complete(const char *directory, const struct shard_list *list, int split);

@@ -67,7 +67,7 @@ enum status shard_publish_begin(const char *directory, struct shard_publish **be
     TRY_OUT(RAISE(STATUS_STORAGE, "cannot use folder %s: %s", directory, strerror(errno)));
   publish->mode = info.st_mode & 07777;
   TRY_OUT(shard_stage_lock(publish->directory, &publish->lock[0]));
-  if (shard_stage_has_shards(publish->directory))
+  if (shard_list_any(publish->directory))
     publish->stage = shard_stage_create(publish->directory, &publish->lock[1]);
   *begun = publish;
   return STATUS_OK;

@@ -39,17 +39,6 @@ bool shard_stage_is_aside(const char *name) {
   return shard_stage_is_shard(shard);
 }
 
-bool shard_stage_has_shards(const char *directory) {
-  struct shard_list list;
-  if (shard_list_read(directory, &list) != STATUS_OK) {
-    error_clear();
-    return false;
-  }
-  bool some = list.count[SPLIT_TRAIN] + list.count[SPLIT_TEST] > 0;
-  shard_list_free(&list);
-  return some;
-}
-
 /* ---- making ---- */
 
 /* 0, or the errno of what failed: EWOULDBLOCK if another process has the lock. */
@@ -130,7 +119,7 @@ static void put_in_order(const char *left, const char *directory, bool aside) {
   if (error == EWOULDBLOCK) return; /* its maker lives */
   if (error == 0 && aside && access(directory, F_OK) != 0 && rename(left, directory) == 0)
     log_warning("%s is back: an import that was killed had moved it to %s", directory, left);
-  else if (error == 0 && !aside && shard_stage_has_shards(directory)) {
+  else if (error == 0 && !aside && shard_list_any(directory)) {
     shard_stage_clear(left, directory);
     log_info("removed: %s, which an import that was killed had left", left);
   } else

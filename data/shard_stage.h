@@ -28,8 +28,7 @@ enum status shard_stage_recover(const char *directory);
 bool shard_stage_is_shard(const char *name);
 bool shard_stage_is_aside(const char *name);
 
-/* Whether a directory holds shards; a text with an ending, malloc, NULL: no memory. */
-bool shard_stage_has_shards(const char *directory);
+/* A text with an ending, malloc; NULL: no memory. */
 char *shard_stage_join(const char *text, const char *end);
 
 #endif

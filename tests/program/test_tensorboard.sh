@@ -86,11 +86,15 @@ pass "a value that is not finite is left out"
 # Storage that fails once it trains: told once, and the run has the same end; the file's other records stay readable.
 shim=$(dirname "$CONVOY")/../tests/fail_write.so
 if plain "calls that fail, which are preloaded"; then
-  board=$WORK/boards/e
-  export FAIL_UNDER=$board FAIL_ERRNO=ENOSPC FAIL_AT=9 LD_PRELOAD="$shim"
-  train 1 --out "$WORK/e" --tensorboard "$board"
-  unset LD_PRELOAD FAIL_UNDER FAIL_ERRNO FAIL_AT
-  expect 0 "a run whose event file cannot be written any more"
+  # fails_with ERRNO RANKS NAME: trains to its end although the 9th call on its board fails.
+  fails_with() {
+    board=$WORK/boards/$3
+    export FAIL_UNDER=$board FAIL_ERRNO=$1 FAIL_AT=9 LD_PRELOAD="$shim"
+    train "$2" --out "$WORK/$3" --tensorboard "$board"
+    unset LD_PRELOAD FAIL_UNDER FAIL_ERRNO FAIL_AT
+    expect 0 "$2 ranks whose board fails with $1"
+  }
+  fails_with ENOSPC 1 e
   [ "$(grep -c '^warning: cannot write .*tfevents.*; the run goes on' "$WORK/err.txt")" = 1 ] || fail "not told once" "$WORK/err.txt"
   train 1 --out "$WORK/whole"
   expect 0 "a run without --tensorboard"
@@ -108,11 +112,7 @@ assert steps == [1, 2, 3, 4] + list(range(13, 19))
 PYTHON
   pass "a file that cannot be written any more is told once, and what is in it stays readable"
 
-  board=$WORK/boards/f
-  export FAIL_UNDER=$board FAIL_ERRNO=ENOMEM FAIL_AT=9 LD_PRELOAD="$shim"
-  train 2 --out "$WORK/f" --tensorboard "$board"
-  unset LD_PRELOAD FAIL_UNDER FAIL_ERRNO FAIL_AT
-  expect 0 "a run whose example images cannot be made"
+  fails_with ENOMEM 2 f
   [ "$(grep -c '^warning: no examples for TensorBoard: ' "$WORK/err.txt")" = 1 ] || fail "not told once" "$WORK/err.txt"
   grep -q '"status":[[:space:]]*"complete"' "$WORK/f/run.json" || fail "a finished run is not recorded as complete" "$WORK/f/run.json"
   pass "a finished run is complete, also without its example images"
