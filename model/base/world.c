@@ -51,6 +51,27 @@ static enum status refuse_launch(const char *found) {
   return status;
 }
 
+/* Do all ranks share one host, as far as the launcher says? */
+static bool on_one_host(void) {
+  const int ranks = number_of("OMPI_COMM_WORLD_SIZE");
+  if (ranks > 0) return number_of("OMPI_COMM_WORLD_LOCAL_SIZE") == ranks;
+  return !is_set("PMIX_NAMESPACE") || number_of("SLURM_STEP_NUM_NODES") == 1;
+}
+
+/* Ranks of one host talk through shared memory: looking for networks (UCX, libfabric) takes Open MPI 0.2 s
+ * for nothing. What the user has chosen stays, and programs that this one starts do not see it. */
+static int start_mpi(int *provided) {
+#ifdef OPEN_MPI
+  const bool chosen = !is_set("OMPI_MCA_pml") && on_one_host();
+  if (chosen) setenv("OMPI_MCA_pml", "ob1", 1);
+#endif
+  const int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, provided);
+#ifdef OPEN_MPI
+  if (chosen) unsetenv("OMPI_MCA_pml");
+#endif
+  return code;
+}
+
 static enum status check_before_start(void) {
 #ifdef OPEN_MPI
   if (is_set("SLURM_STEP_ID") && !is_set("PMIX_NAMESPACE") && !is_set("OMPI_COMM_WORLD_SIZE"))
@@ -135,8 +156,7 @@ enum status world_open(struct world *world) {
   *world = (struct world){0};
   TRY(check_before_start());
   int provided;
-  if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS)
-    return RAISE(STATUS_COMM, "MPI could not start");
+  if (start_mpi(&provided) != MPI_SUCCESS) return RAISE(STATUS_COMM, "MPI could not start");
   enum status status = find_ranks(world);
   if (status == STATUS_OK && provided < MPI_THREAD_SERIALIZED) {
     status = RAISE(STATUS_INPUT,

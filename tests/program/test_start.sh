@@ -38,3 +38,17 @@ suite=$(dirname "$CONVOY")/../tests/test_plan_cache
 CONVOY=$suite ranks 3
 expect 0 "the suite of plan files on 3 ranks"
 pass "three ranks run the plans of one"
+
+tried() { # tried RANKS: the components for messages that Open MPI tries there
+  export OMPI_MCA_pml_base_verbose=10
+  ranks "$1" check --data "$data"
+  unset OMPI_MCA_pml_base_verbose
+  expect 0 "a check on $1 ranks"
+  cat "$WORK/out.txt" "$WORK/err.txt" | sed -n 's/.*select: initializing pml component //p' | sort -u | tr '\n' ' '
+}
+for count in 1 2; do
+  [ "$(tried "$count")" = "ob1 " ] || fail "$count ranks of one host try other transports than shared memory: $(tried "$count")"
+done
+all=$(export OMPI_MCA_pml=^v && tried 2)
+[ "$all" != "ob1 " ] || fail "the user's choice of transports is not kept: $all"
+pass "ranks of one host look for no network, unless told to"
