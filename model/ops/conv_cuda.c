@@ -80,6 +80,7 @@ static const float CONVERSION = 0.003f; /* milliseconds to convert a filter's gr
 
 static enum status find_training(struct cuda_context *context, struct conv_problem problem,
                                  struct conv_products *products) {
+  if (products->point) return STATUS_OK;
   problem.kind = CONV_BACKWARD_DATA;
   if (!products->stage) {
     TRY(cudnn_plan_find(context, &problem, &products->data));
@@ -143,11 +144,17 @@ enum status conv_products_create(struct cuda_context *context, const struct tens
   products->thin = in->dtype == DTYPE_BF16 && kernel_thin_fits(&products->shape);
   products->stage = in->dtype == DTYPE_BF16 && kernel_stage_fits(&products->shape);
   products->own_filter = in->dtype == DTYPE_BF16 && kernel_filter_fits(&products->shape);
+  products->point = in->dtype == DTYPE_BF16 && !products->thin && kernel_point_fits(&products->shape);
   *workspace = 0;
-  if (!products->thin && !products->stage) TRY(cudnn_plan_find(context, &problem, &products->forward));
+  if (!products->thin && !products->stage && !products->point)
+    TRY(cudnn_plan_find(context, &problem, &products->forward));
   most(workspace, cudnn_plan_workspace(products->forward));
   if (!training) return STATUS_OK;
   TRY(find_training(context, problem, products));
+  if (products->point) {
+    most(workspace, kernel_point_workspace(&products->shape) * sizeof(float));
+    return STATUS_OK;
+  }
   most(workspace,
        cudnn_plan_workspace(products->data) +
            (products->data_add ? 0 : cuda_align((size_t)products->in_count * dtype_bytes(in->dtype))));
@@ -184,6 +191,10 @@ enum status conv_forward(struct cuda_context *context, const struct conv_product
     TRY_CUDA(kernel_thin_forward(context->stream, &products->shape, in, weight, out));
     return STATUS_OK;
   }
+  if (products->point) {
+    TRY_CUDA(kernel_point_forward(context->stream, &products->shape, in, weight, out));
+    return STATUS_OK;
+  }
   return cudnn_plan_run(context, products->forward, unconst(in), unconst(weight), out, workspace);
 }
 
@@ -192,6 +203,10 @@ enum status conv_backward_data(struct cuda_context *context, const struct conv_p
   void *w = unconst(weight), *y = unconst(d_out);
   if (products->stage) {
     TRY_CUDA(kernel_stage_data(context->stream, &products->shape, d_out, weight, d_in, add));
+    return STATUS_OK;
+  }
+  if (products->point) {
+    TRY_CUDA(kernel_point_data(context->stream, &products->shape, d_out, weight, d_in, add));
     return STATUS_OK;
   }
   if (!add) return cudnn_plan_run(context, products->data, d_in, w, y, workspace);
@@ -212,6 +227,10 @@ enum status conv_backward_filter(struct cuda_context *context, const struct conv
   }
   if (products->own_filter) {
     TRY_CUDA(kernel_filter(context->stream, &products->shape, in, d_out, d_weight, workspace));
+    return STATUS_OK;
+  }
+  if (products->point) {
+    TRY_CUDA(kernel_point_filter(context->stream, &products->shape, in, d_out, d_weight, workspace));
     return STATUS_OK;
   }
   if (products->filter) return cudnn_plan_run(context, products->filter, x, d_weight, y, workspace);

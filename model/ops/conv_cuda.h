@@ -14,6 +14,7 @@ struct conv_products {
   bool thin;       /* forward and filter */
   bool stage;      /* forward and data */
   bool own_filter; /* filter */
+  bool point;      /* all three */
   struct thin_args shape;
   const struct cudnn_plan *forward;
   const struct cudnn_plan *data;       /* training only, as those below */

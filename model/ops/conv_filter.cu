@@ -4,7 +4,7 @@
  * A block makes the gradient of 64 filters by 64 channels, all nine taps, over its part of the pixels: three
  * warp groups, a row of taps each, sum products of the same d_out with in as each tap sees it, a fourth
  * copies. So nine products are made of what a block reads once. The parts are added in order by a second
- * kernel. */
+ * kernel (parts.cu). */
 #include "model/ops/cuda_wgmma.h"
 
 extern "C" {
@@ -204,42 +204,12 @@ __global__ void __launch_bounds__(THREADS, 1)
 #endif
 }
 
-/* out[count] = sum over the parts, in order: G threads take every G-th part of 4 neighbours, and are added in
- * order. */
-template <int G>
-__global__ void __launch_bounds__(G == 1 ? 64 : 256)
-    filter_sum(const float4 *parts, float4 *out, int count, int splits) {
-  enum { WIDE = G == 1 ? 64 : 256 / G };
-  __shared__ float4 group[G][WIDE];
-  const int wide = (int)threadIdx.x % WIDE, mine = (int)threadIdx.x / WIDE,
-            at = (int)blockIdx.x * WIDE + wide;
-  float4 sum = make_float4(0, 0, 0, 0);
-  if (at < count) {
-#pragma unroll 8
-    for (int z = mine; z < splits; z += G) {
-      const float4 part = __ldcs(&parts[(int64_t)z * count + at]);
-      sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
-    }
-  }
-  if (G > 1) {
-    group[mine][wide] = sum;
-    __syncthreads();
-    if (mine > 0) return;
-#pragma unroll
-    for (int g = 1; g < G; g++) {
-      const float4 part = group[g][wide];
-      sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
-    }
-  }
-  if (at < count) out[at] = sum;
-}
-
 template <int W>
 static int launch(cudaStream_t stream, const struct thin_args *a, const void *in, const void *d_out,
                   float *d_weight, float *workspace) {
   const filter_shape s = {(int)a->h,        (int)a->c,    (int)a->filters,
                           (int)(a->c / 64), splits_of(a), stages_of(a)};
-  const int bytes = walk<W>::stages * walk<W>::bytes, count = (int)(filter_count(a) / 4);
+  const int bytes = walk<W>::stages * walk<W>::bytes;
   const dim3 grid((unsigned)(a->c / 64 * (a->filters / 64)), (unsigned)s.splits);
   int error = (int)cudaFuncSetAttribute(filter_parts<W>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error) return error;
@@ -247,14 +217,7 @@ static int launch(cudaStream_t stream, const struct thin_args *a, const void *in
                                                             s.splits > 1 ? workspace : d_weight);
   error = (int)cudaGetLastError();
   if (error || s.splits == 1) return error;
-  const float4 *parts = (const float4 *)workspace;
-  if (s.splits >= 16)
-    filter_sum<8>
-        <<<(unsigned)ceil_div(count, 32), 256, 0, stream>>>(parts, (float4 *)d_weight, count, s.splits);
-  else
-    filter_sum<1>
-        <<<(unsigned)ceil_div(count, 64), 64, 0, stream>>>(parts, (float4 *)d_weight, count, s.splits);
-  return (int)cudaGetLastError();
+  return kernel_sum_parts(stream, workspace, d_weight, filter_count(a), s.splits);
 }
 #endif
 

@@ -41,22 +41,6 @@ struct stage_sums {
   float shift[16], sum[16], square[16];
 };
 
-/* 4x4 words within 4 neighbouring lanes: word i of lane m and word m of lane i change places. */
-static __device__ __forceinline__ void transpose_quad(uint32_t (&v)[4], int member) {
-#pragma unroll
-  for (int step = 1; step <= 2; step *= 2)
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-      if (!(i & step)) {
-        const bool high = member & step;
-        const uint32_t got = __shfl_xor_sync(0xffffffffu, high ? v[i] : v[i + step], step);
-        if (high)
-          v[i] = got;
-        else
-          v[i + step] = got;
-      }
-}
-
 static __device__ __forceinline__ uint32_t pack2(float low, float high) {
   return (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(low)) |
          (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(high)) << 16;

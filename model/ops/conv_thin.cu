@@ -6,7 +6,7 @@
  * A warp takes 16 neighbouring outputs ("places") of the band at a time and 64 filters. The order of filters
  * within the 8-column tiles of mma.m16n8k16 is ours to choose: it is such that each thread reads or writes 16
  * bytes of neighbouring filters. */
-#include "model/ops/cuda_vector.h"
+#include "model/ops/cuda_tile.h"
 
 extern "C" {
 #include "model/ops/kernels.h"
@@ -104,15 +104,6 @@ static __device__ __forceinline__ int place_offset(const thin_shape &s, int plac
 
 static __device__ __forceinline__ uint32_t pair(bf16 low, bf16 high) {
   return (uint32_t)__bfloat16_as_ushort(low) | (uint32_t)__bfloat16_as_ushort(high) << 16;
-}
-
-/* sum (16x8) += a (16x16) b (16x8). */
-static __device__ __forceinline__ void multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0,
-                                                uint32_t b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-               "{%0,%1,%2,%3};"
-               : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 /* Places are the rows of the product, taps are summed. In a fragment the thread (group, member) holds rows

@@ -7,7 +7,7 @@
 #ifndef CONVOY_MODEL_OPS_CUDA_WGMMA_H
 #define CONVOY_MODEL_OPS_CUDA_WGMMA_H
 
-#include "model/ops/cuda_vector.h"
+#include "model/ops/cuda_tile.h"
 
 enum { WGMMA_GROUP = 128 /* threads */, WGMMA_TILE = 64, WGMMA_SUMS = 32 /* of a thread */ };
 
@@ -82,12 +82,6 @@ __device__ __forceinline__ void store_shared(uint32_t to, uint4 v) {
   asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                : "memory");
 }
-/* 16 bytes to shared memory without passing registers, zeros if not `inside`; `from` must be valid in any
- * case. Slow where neighbours go to different planes: 32 clocks a warp. */
-__device__ __forceinline__ void copy16(uint32_t to, const bf16 *from, bool inside) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0)
-               : "memory");
-}
 
 /* Barriers in shared memory. `count` arrivals end a phase; phases alternate between 0 and 1. */
 __device__ __forceinline__ void barrier_create(uint32_t barrier, uint32_t count) {
@@ -120,10 +114,6 @@ static inline bool hopper(void) {
   (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   (void)cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
   return major == 9 && minor == 0;
-}
-
-__device__ __forceinline__ uint32_t shared_address(const void *p) {
-  return (uint32_t)__cvta_generic_to_shared(p);
 }
 
 #endif

@@ -131,6 +131,21 @@ size_t kernel_filter_workspace(const struct thin_args *args); /* floats */
 int kernel_filter(struct CUstream_st *stream, const struct thin_args *args, const void *in, const void *d_out,
                   float *d_weight, float *workspace);
 
+/* ---- 1x1 bf16 convolutions with a stride (conv_point.cu); arrays as above ---- */
+
+/* Channels and filters in groups of 64, no padding? */
+bool kernel_point_fits(const struct thin_args *args);
+size_t kernel_point_workspace(const struct thin_args *args); /* floats, of kernel_point_filter */
+int kernel_point_forward(struct CUstream_st *stream, const struct thin_args *args, const void *in,
+                         const void *weight, void *out);
+int kernel_point_data(struct CUstream_st *stream, const struct thin_args *args, const void *d_out,
+                      const void *weight, void *d_in, bool add);
+int kernel_point_filter(struct CUstream_st *stream, const struct thin_args *args, const void *in,
+                        const void *d_out, float *d_weight, float *workspace);
+
+/* out[count] = the sum of parts (splits,count), in order; count is a multiple of 4 (parts.cu). */
+int kernel_sum_parts(struct CUstream_st *stream, const float *parts, float *out, int64_t count, int splits);
+
 /* ---- pools (pool.cu) ---- */
 
 struct pool_args {

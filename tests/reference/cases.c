@@ -50,6 +50,8 @@ static const struct op_case conv2d_cases[] = {
     CONV(2, 8, 8, 32, 3, 1, 1, 2, 0, false),      CONV(2, 8, 8, 6, 32, 1, 1, 1, 0, false),
     CONV(2, 8, 8, 16, 6, 3, 3, 1, 1, false),      CONV(16, 4, 4, 64, 128, 3, 3, 1, 1, false),
     CONV(6, 8, 8, 128, 64, 3, 3, 1, 1, false),    CONV(1, 24, 16, 64, 128, 3, 3, 1, 1, false),
+    CONV(6, 9, 11, 64, 192, 1, 1, 2, 0, true), /* strided pixels: an end, many blocks, many chunks */
+    CONV(40, 15, 17, 64, 64, 1, 1, 3, 0, false),  CONV(10, 15, 16, 512, 512, 1, 1, 2, 0, false),
 };
 
 #define NORM(n, h, w, c, shift)                                                                              \
@@ -206,6 +208,7 @@ static const struct op_case conv_bn_cases[] = {
     RESIDUAL(24, 16, 16, 8, 512, 1, 1, 0, 16, 16, RELU), /* several rows a thread */
     FUSED(23, 16, 16, 8, 512, 1, 1, 0, RELU),
     FUSED(2, 32, 32, 64, 64, 3, 1, 1, RELU), /* moments of several blocks */
+    FUSED(3, 16, 16, 64, 128, 1, 2, 0, NONE),
 };
 
 /* input; filters, kernel (square), stride, pad, bias; activation; window and its stride */
