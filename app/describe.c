@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "app/train.h"
+#include "model/base/clock.h"
 
 /* An option's value in its own type; one that was not given and has no default: null. A choice's name goes
  * to text[capacity]. */
@@ -129,6 +130,7 @@ enum status describe_end(const struct train *train, const char *ending) {
       runlog_real("session_evaluation", pace->evaluation),
       runlog_real("session_saves", pace->saves),
       runlog_real("session_planning", pace->planning),
+      runlog_real("process_seconds", clock_seconds() - train->start.launched),
       compared ? runlog_reals("step_spread", spread, 3) : runlog_text("step_spread", NULL),
       runlog_text("slowest_host", compared ? t->spread.host : NULL)};
   return runlog_finish(train->runlog, ending, result, sizeof result / sizeof *result);

@@ -156,6 +156,8 @@ static void release(struct session *session, struct net_data *data) {
   struct backend *backend = session->backend;
   if (data->images) backend->table->release_resident(backend, data->images);
   if (data->labels) backend->table->release_resident(backend, data->labels);
+  data->images = NULL;
+  data->labels = NULL;
 }
 
 static void release_ring(struct session *session) {
@@ -164,16 +166,18 @@ static void release_ring(struct session *session) {
   if (session->ring.labels) backend->table->release_host(backend, session->ring.labels);
 }
 
+void session_release(struct session *session) {
+  net_destroy(session->net);
+  session->net = NULL;
+  if (session->dataset && !session->dataset->streamed) release(session, &session->train);
+  release(session, &session->test);
+}
+
 void session_close(struct session *session, enum status status) {
   if (!session->world || !world_agreed(session->world, status)) return;
-  net_destroy(session->net);
+  session_release(session);
   stream_destroy(session->stream);
-  if (session->dataset && session->dataset->streamed) {
-    release_ring(session);
-  } else {
-    release(session, &session->train);
-  }
-  release(session, &session->test);
+  if (session->dataset && session->dataset->streamed) release_ring(session);
   if (session->backend) session->backend->table->close(session->backend);
   if (session->graph) graph_destroy(session->graph);
   dataset_close(session->dataset);

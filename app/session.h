@@ -45,6 +45,9 @@ enum status session_open_limited(const struct world *world, const char *data, un
  * are added here: net.eval_batch, and the larger of net.plan_* and what an evaluation needs. */
 enum status session_start(struct session *session, const struct session_plan *plan);
 
+/* Frees the net and what the device holds of the data, early: nothing is computed any more. */
+void session_release(struct session *session);
+
 /* Frees what there is, also of a session that failed to open. `status` is what the caller leaves with: if the
  * ranks did not agree on it, nothing is freed, since that needs all of them. */
 void session_close(struct session *session, enum status status);

@@ -34,8 +34,9 @@ static void add(struct start *start, const char *name, double seconds) {
 }
 
 void start_begin(struct start *start, const char *name) {
-  *start = (struct start){.mark = clock_seconds()};
-  add(start, name, age());
+  double now = clock_seconds(), passed = age();
+  *start = (struct start){.mark = now, .launched = now - passed};
+  add(start, name, passed);
 }
 
 void start_part(struct start *start, const char *name) {

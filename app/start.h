@@ -12,8 +12,9 @@ struct start {
     double seconds;
   } part[START_PARTS];
   int count;
-  double mark;    /* clock */
-  double seconds; /* from launch to the end of the first step; 0: it is not done */
+  double mark;     /* clock */
+  double launched; /* clock at the process's launch */
+  double seconds;  /* from launch to the end of the first step; 0: it is not done */
 };
 
 /* Begins at the process's launch (what MPI's launcher did before is not seen) and takes what has passed since

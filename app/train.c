@@ -9,6 +9,7 @@
 #include "app/output.h"
 #include "app/signals.h"
 #include "model/backend/trace.h"
+#include "model/base/clock.h"
 #include "model/base/disk.h"
 #include "model/base/log.h"
 
@@ -211,6 +212,26 @@ static enum status end_run(struct train *train, enum status status) {
   return describe_end(train, t->at.complete ? "complete" : "stopped");
 }
 
+/* The last checkpoint is written while the device's memory is freed, unless predictions are wanted. */
+static enum status finish(struct train *train) {
+  if (!train->trainer.board) session_release(&train->session);
+  return trainer_end(&train->trainer);
+}
+
+/* Rank 0, at the end of a run that made steps: where its time went. `closing`: what came after them, without
+ * the wait for a save. */
+static void tell_time(const struct train *train, enum status status, double closing) {
+  const struct pace *pace = &train->trainer.pace;
+  const struct start *start = &train->start;
+  if (!train->described || start->seconds == 0) return;
+  if (status != STATUS_OK && status != STATUS_STOPPED) return;
+  log_info(
+      "time: start %.2f s, steps %.2f, evaluations %.2f, saves %.2f, planning %.2f, closing %.2f; %.2f s "
+      "since launch",
+      start->seconds, pace->steps, pace->evaluation, pace->saves, pace->planning, closing,
+      clock_seconds() - start->launched);
+}
+
 enum status train_command(int argc, char **argv, const struct world *world) {
   struct train train = {.world = world};
   signals_ignore_closed_output();
@@ -224,6 +245,8 @@ enum status train_command(int argc, char **argv, const struct world *world) {
   status = watchdog_start(world, (int)o->init_timeout, (int)o->comm_timeout, &train.watchdog);
   if (status == STATUS_OK) status = prepare(&train);
   if (status == STATUS_OK) status = execute(&train, &done);
+  double begin = clock_seconds(), saves = train.trainer.pace.saves;
+  if (status == STATUS_OK && !done) status = finish(&train);
   progress_close(&train.trainer.view);
   if (!done) {
     enum status ended = end_run(&train, status);
@@ -238,5 +261,6 @@ enum status train_command(int argc, char **argv, const struct world *world) {
   record_destroy(&train.record);
   session_close(&train.session, status);
   watchdog_stop(train.watchdog, status);
+  tell_time(&train, status, clock_seconds() - begin - (train.trainer.pace.saves - saves));
   return status;
 }

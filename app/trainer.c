@@ -301,7 +301,7 @@ static enum status finish_epoch(struct trainer *t) {
   bool only_epochs = o->checkpoint_every == 0 && o->checkpoint_minutes == 0;
   bool by_steps = o->checkpoint_every > 0 && at->step % o->checkpoint_every == 0;
   if (!best && !only_epochs && !by_steps && !t->save_wanted && at->step < t->last_step) return STATUS_OK;
-  status = trainer_save(t, best, at->step >= t->last_step);
+  status = trainer_save(t, best, false);
   count(t, &t->pace.saves);
   return status;
 }
@@ -338,8 +338,15 @@ enum status trainer_run(struct trainer *t) {
       if (status == STATUS_STOPPED) return stop(t);
       if (status != STATUS_OK) return error_trace(status, __func__);
     } else if (at_end) {
-      TRY(trainer_save(t, false, true));
+      TRY(trainer_save(t, false, false));
     }
   }
   return STATUS_OK;
+}
+
+enum status trainer_end(struct trainer *t) {
+  pace_begin(&t->pace, t->session->world);
+  enum status status = trainer_save_end(t);
+  count(t, &t->pace.saves);
+  return status;
 }

@@ -62,10 +62,13 @@ struct trainer {
 enum status trainer_create(struct trainer *trainer);
 void trainer_destroy(struct trainer *trainer); /* also a zeroed one */
 
-/* Trains to the last step, with a checkpoint of it. STATUS_STOPPED without a record: a signal ended it, and a
- * checkpoint is there if a step was made. STATUS_NUMERIC: the loss is not finite; nothing was updated or
- * saved since. Collective. */
+/* Trains to the last step and begins the checkpoint of it, which trainer_end waits for. STATUS_STOPPED
+ * without a record: a signal ended it, and a checkpoint is there if a step was made. STATUS_NUMERIC: the loss
+ * is not finite; nothing was updated or saved since. Collective. */
 enum status trainer_run(struct trainer *trainer);
+/* After a trainer_run that was STATUS_OK: the last checkpoint is durable, or why it is not. Needs no net any
+ * more. Collective. */
+enum status trainer_end(struct trainer *trainer);
 
 /* ---- trainer_save.c ---- */
 

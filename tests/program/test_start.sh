@@ -22,6 +22,14 @@ for count in 1 2; do
     exit !(total > 0 && total <= wall + 0.05 && d < 0.06 && d > -0.06)
   }' || fail "the parts do not add up, or to more than the $wall s that the run took" "$WORK/out.txt"
   grep -q '"start_seconds":[[:space:]]*0*[1-9.]' "$WORK/run$count/run.json" || fail "run.json has no start_seconds" "$WORK/run$count/run.json"
+  tail -n 1 "$WORK/out.txt" | grep '^time: start ' | awk -v wall="$wall" '{
+    n = split($0, part, /[ ,;]+/)
+    for (i = 1; i <= n; i++) {
+      if (part[i] !~ /^[0-9.]+$/) continue
+      if (part[i + 2] == "since") total = part[i]; else sum += part[i]
+    }
+    exit !(total > 0 && total <= wall + 0.05 && sum > 0 && sum < total + 0.2)
+  }' || fail "the last line does not say where the time went, or more than the $wall s that the run took" "$WORK/out.txt"
 done
 grep -q '^start: ' "$WORK/run2/loss.csv" && fail "the start is in a log"
 pass "the start's parts on 1 and 2 ranks"
