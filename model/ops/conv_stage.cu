@@ -6,11 +6,8 @@
  * A block takes whole images. An image is cut in 4 bands of 8 rows, a band in 4 patches of 8x8 pixels, the 64
  * rows of a product. Three warp groups take every third patch; a fourth copies: an image's rows over those of
  * the last one that are done with. */
+#include "model/ops/cuda_stage.h"
 #include "model/ops/cuda_wgmma.h"
-
-extern "C" {
-#include "model/ops/kernels.h"
-}
 
 enum {
   SIZE = 32,
@@ -40,17 +37,6 @@ static int stage_blocks(int64_t n) {
 struct stage_sums {
   float shift[16], sum[16], square[16];
 };
-
-static __device__ __forceinline__ uint32_t pack2(float low, float high) {
-  return (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(low)) |
-         (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(high)) << 16;
-}
-static __device__ __forceinline__ float low_of(uint32_t two) {
-  return __uint_as_float(two << 16);
-}
-static __device__ __forceinline__ float high_of(uint32_t two) {
-  return __uint_as_float(two & 0xffff0000u);
-}
 
 /* Writes a patch, whose first pixel's first channel is `out`; adds to it if ADD. STATS: sums of what is
  * written. */
@@ -283,7 +269,7 @@ static int launch(cudaStream_t stream, const struct thin_args *args, const void 
 }
 #endif
 
-bool kernel_stage_fits(const struct thin_args *a) {
+static bool first_fits(const struct thin_args *a) {
 #ifdef CONVOY_SM90A
   return hopper() && a->h == SIZE && a->w == SIZE && a->c == CHANNELS && a->filters == CHANNELS &&
          a->kernel_h == 3 && a->kernel_w == 3 && a->stride == 1 && a->pad == 1 &&
@@ -294,12 +280,17 @@ bool kernel_stage_fits(const struct thin_args *a) {
 #endif
 }
 
+bool kernel_stage_fits(const struct thin_args *args) {
+  return first_fits(args) || stage2_fits(args);
+}
+
 int kernel_stage_parts(const struct thin_args *args) {
-  return stage_blocks(args->n);
+  return args->c == CHANNELS ? stage_blocks(args->n) : (int)args->n;
 }
 
 int kernel_stage_forward(cudaStream_t stream, const struct thin_args *args, const void *in,
                          const void *weight, void *out, float *part) {
+  if (args->c != CHANNELS) return stage2_forward(stream, args, in, weight, out, part);
 #ifdef CONVOY_SM90A
   if (part) return launch<false, false, true>(stream, args, in, weight, out, part);
   return launch<false, false, false>(stream, args, in, weight, out, part);
@@ -311,6 +302,7 @@ int kernel_stage_forward(cudaStream_t stream, const struct thin_args *args, cons
 
 int kernel_stage_data(cudaStream_t stream, const struct thin_args *args, const void *d_out,
                       const void *weight, void *d_in, bool add) {
+  if (args->c != CHANNELS) return stage2_data(stream, args, d_out, weight, d_in, add);
 #ifdef CONVOY_SM90A
   if (add) return launch<true, true, false>(stream, args, d_out, weight, d_in, nullptr);
   return launch<true, false, false>(stream, args, d_out, weight, d_in, nullptr);

@@ -50,6 +50,18 @@ __device__ __forceinline__ void multiply(float (&sum)[4], const uint32_t (&a)[4]
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/* Two bf16 in a word. */
+__device__ __forceinline__ uint32_t pack2(float low, float high) {
+  return (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(low)) |
+         (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(high)) << 16;
+}
+__device__ __forceinline__ float low_of(uint32_t two) {
+  return __uint_as_float(two << 16);
+}
+__device__ __forceinline__ float high_of(uint32_t two) {
+  return __uint_as_float(two & 0xffff0000u);
+}
+
 /* 4x4 words within 4 neighbouring lanes: word i of lane m and word m of lane i change places. */
 __device__ __forceinline__ void transpose_quad(uint32_t (&v)[4], int member) {
 #pragma unroll

@@ -23,6 +23,14 @@ __device__ __forceinline__ uint64_t operand_rows(uint32_t address, uint32_t rows
   return wgmma_operand(address, plane, rows);
 }
 
+/* Rows of 64 values (128 bytes), which asynchronous copies write quickly, unlike planes: 8 rows, 1024 bytes
+ * that are aligned to as many, are swizzled: 16 bytes number i of row r lie at i ^ r. `rows`: bytes between
+ * groups of 8 rows; `more`: between what is beside each other, if the operand is transposed (the row's values
+ * are the tile's rows) and wider than 64. */
+__device__ __forceinline__ uint64_t operand_swizzled(uint32_t address, uint32_t rows, uint32_t more) {
+  return wgmma_operand(address, more, rows) | (uint64_t)1 << 62;
+}
+
 /* Pixels are summed, channels are the tile's rows: the operand is to be transposed. */
 __device__ __forceinline__ uint64_t operand_channels(uint32_t address, uint32_t rows, uint32_t plane) {
   return wgmma_operand(address, rows, plane);
@@ -49,6 +57,27 @@ __device__ __forceinline__ void wgmma(float (&d)[WGMMA_SUMS], uint64_t a, uint64
                : "l"(a), "l"(b), "r"(keep), "n"(A_CHANNELS), "n"(B_CHANNELS));
 }
 
+/* The same for 128 columns: sum (64x128). */
+template <int A_CHANNELS, int B_CHANNELS>
+__device__ __forceinline__ void wgmma_wide(float (&d)[2 * WGMMA_SUMS], uint64_t a, uint64_t b, int keep) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%"
+      "27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%"
+      "52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, %64, %65, p, 1, 1, %67, %68;\n}\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]),
+        "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
+        "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]),
+        "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),
+        "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]),
+        "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]),
+        "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+      : "l"(a), "l"(b), "r"(keep), "n"(A_CHANNELS), "n"(B_CHANNELS));
+}
+
 /* Before the first product after registers or shared memory were written. */
 __device__ __forceinline__ void wgmma_begin() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -61,9 +90,9 @@ template <int N> __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 /* The compiler reads these sums no earlier than here. */
-__device__ __forceinline__ void wgmma_settle(float (&d)[WGMMA_SUMS]) {
+template <int N> __device__ __forceinline__ void wgmma_settle(float (&d)[N]) {
 #pragma unroll
-  for (int i = 0; i < WGMMA_SUMS; i++) asm volatile("" : "+f"(d[i])::"memory");
+  for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
 
 /* Registers a thread of this warp group may use from here on; all groups take part. */

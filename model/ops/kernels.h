@@ -113,7 +113,8 @@ int kernel_thin_filter(struct CUstream_st *stream, const struct thin_args *args,
 /* ---- 3x3 bf16 convolutions, stride 1, pad 1, on Hopper's tensor cores; arrays as above, sums are fp32. On
  * other devices, and in builds without code for Hopper, nothing fits. ---- */
 
-/* 64 to 64 channels on 32x32 images (conv_stage.cu)? */
+/* 64 to 64 channels on 32x32 images (conv_stage.cu), or 128 to 128 on 16x16 (conv_stage2.cu), then at most
+ * one image a multiprocessor? */
 bool kernel_stage_fits(const struct thin_args *args);
 /* Parts of `part` below. */
 int kernel_stage_parts(const struct thin_args *args);

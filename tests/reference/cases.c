@@ -209,6 +209,7 @@ static const struct op_case conv_bn_cases[] = {
     FUSED(23, 16, 16, 8, 512, 1, 1, 0, RELU),
     FUSED(2, 32, 32, 64, 64, 3, 1, 1, RELU), /* moments of several blocks */
     FUSED(3, 16, 16, 64, 128, 1, 2, 0, NONE),
+    FUSED(3, 16, 16, 128, 128, 3, 1, 1, RELU),
 };
 
 /* input; filters, kernel (square), stride, pad, bias; activation; window and its stride */
