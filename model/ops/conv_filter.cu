@@ -17,8 +17,9 @@ enum {
   TAPS = 9,
   PLANES = 8, /* of a block's 64 channels */
   BLOCKS = 132,
-  TILES = 4,  /* of 64 filters by 64 channels, at most: with more, a library's kernel is as fast */
-  WORTH = 160 /* images of 32x32 by tiles, at most: likewise */
+  ALIGN = 1024, /* of swizzled rows */
+  TILES = 4,    /* of 64 filters by 64 channels, at most: with more, a library's kernel is as fast */
+  WORTH = 160   /* images of 32x32 by tiles, at most: likewise */
 };
 
 /* How pixels are walked, by the image's width. */
@@ -30,8 +31,8 @@ template <int W> struct walk {
   static constexpr int part = (rows + 2) * pitch + 1;
   static constexpr int around = images * part | 1; /* pixels of in; odd: planes lie in different banks */
   static constexpr int stages = 4;
-  static constexpr int out_plane = (pixels + 1) * 16, in_plane = around * 16;
-  static constexpr int bytes = PLANES * (out_plane + in_plane); /* of a stage */
+  static constexpr int out_bytes = pixels * 128, in_plane = around * 16;
+  static constexpr int bytes = (out_bytes + PLANES * in_plane + ALIGN - 1) / ALIGN * ALIGN; /* of a stage */
 };
 
 struct filter_shape {
@@ -76,20 +77,21 @@ size_t kernel_filter_workspace(const struct thin_args *args) {
 }
 
 #ifdef CONVOY_SM90A
-/* Copies what a stage sums over: d_out's pixels, and in's with those around. `thread` of N. */
+/* Copies what a stage sums over: d_out's pixels, swizzled rows of 64 filters, and in's with those around, in
+ * planes, so that a tap is an offset. `thread` of N. */
 template <int W, int N>
 static __device__ __forceinline__ void copy_stage(const filter_shape &s, const bf16 *in, const bf16 *d_out,
                                                   int64_t stage, uint32_t memory, int thread) {
   typedef walk<W> K;
   enum { AT_ONCE = N / PLANES /* pixels */ };
   const int plane = thread % PLANES, mine = thread / PLANES;
-  uint32_t out_at = memory + (uint32_t)(plane * K::out_plane),
-           in_at = memory + (uint32_t)(PLANES * K::out_plane + plane * K::in_plane);
+  uint32_t out_at = memory + (uint32_t)(mine * 128 + (plane ^ mine % 8) * 16),
+           in_at = memory + (uint32_t)(K::out_bytes + plane * K::in_plane);
   in += stage * K::pixels * s.channels + 8 * plane;
   d_out += (stage * K::pixels + mine) * s.filters + 8 * plane;
-  out_at += (uint32_t)mine * 16;
+  static_assert(AT_ONCE % 8 == 0, "a thread's pixels lie alike in their groups of 8");
 #pragma unroll 4
-  for (int i = mine; i < K::pixels; i += AT_ONCE, out_at += AT_ONCE * 16, d_out += AT_ONCE * s.filters)
+  for (int i = mine; i < K::pixels; i += AT_ONCE, out_at += AT_ONCE * 128, d_out += AT_ONCE * s.filters)
     copy16(out_at, d_out, true);
   enum { LINES = K::rows + 2, STEP = W < AT_ONCE ? AT_ONCE / W : 1 };
   const int top = (int)(stage * K::pixels / W % s.h), x = mine % W; /* row in the image, and column */
@@ -112,8 +114,8 @@ template <int W> static __device__ __forceinline__ void clear_frame(uint8_t *mem
   for (int i = (int)threadIdx.x; i < K::stages * COUNT * PLANES; i += THREADS) {
     const int plane = i % PLANES, at = i / PLANES % COUNT, stage = i / PLANES / COUNT;
     const int pixel = at / (K::rows + 3) * K::part + at % (K::rows + 3) * K::pitch;
-    *reinterpret_cast<uint4 *>(memory + stage * K::bytes + PLANES * K::out_plane + plane * K::in_plane +
-                               pixel * 16) = make_uint4(0, 0, 0, 0);
+    *reinterpret_cast<uint4 *>(memory + stage * K::bytes + K::out_bytes + plane * K::in_plane + pixel * 16) =
+        make_uint4(0, 0, 0, 0);
   }
 }
 
@@ -122,8 +124,8 @@ template <int W>
 static __device__ __forceinline__ void multiply_stage(float (&d)[3][WGMMA_SUMS], uint32_t memory, int dy) {
 #ifdef CONVOY_WGMMA
   typedef walk<W> K;
-  const uint64_t a = operand_channels(memory, 128, K::out_plane);
-  memory += PLANES * K::out_plane;
+  const uint64_t a = operand_swizzled(memory, 1024, 16);
+  memory += K::out_bytes;
   wgmma_begin();
   /* 16 pixels at a time: of a row, or of two rows of 8 */
   const uint64_t b =
@@ -132,7 +134,7 @@ static __device__ __forceinline__ void multiply_stage(float (&d)[3][WGMMA_SUMS],
   for (int p = 0; p < K::pixels; p += 16)
 #pragma unroll
     for (int dx = 0; dx < 3; dx++)
-      wgmma<1, 1>(d[dx], a + (uint64_t)p,
+      wgmma<1, 1>(d[dx], a + (uint64_t)(p * 128) / 16,
                   b + (uint64_t)(p / (K::rows * W) * K::part + p / W % K::rows * K::pitch + p % W + dx), 1);
   wgmma_commit();
 #endif
@@ -146,8 +148,8 @@ __global__ void __launch_bounds__(THREADS, 1)
   typedef walk<W> K;
   extern __shared__ __align__(128) uint8_t memory[];
   __shared__ uint64_t barriers[2 * K::stages + 1];
-  const uint32_t base = shared_address(memory), full = shared_address(barriers), empty = full + 8 * K::stages,
-                 begun = empty + 8 * K::stages;
+  const uint32_t base = (shared_address(memory) + ALIGN - 1) / ALIGN * ALIGN, full = shared_address(barriers),
+                 empty = full + 8 * K::stages, begun = empty + 8 * K::stages;
   const int block_c = (int)blockIdx.x % s.blocks_c, block_f = (int)blockIdx.x / s.blocks_c;
   const int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / WGMMA_GROUP, 0);
   const int64_t first = s.stages * blockIdx.y / s.splits;
@@ -159,7 +161,7 @@ __global__ void __launch_bounds__(THREADS, 1)
   }
   if (threadIdx.x == 0) barrier_create(begun, THREADS);
   copy_stage<W, THREADS>(s, in, d_out, first, base, (int)threadIdx.x); /* the first one by all */
-  clear_frame<W>(memory);
+  clear_frame<W>(memory + (base - shared_address(memory)));
   fence_shared();
   __syncthreads();
   barrier_arrive_copies(begun);
@@ -209,7 +211,7 @@ static int launch(cudaStream_t stream, const struct thin_args *a, const void *in
                   float *d_weight, float *workspace) {
   const filter_shape s = {(int)a->h,        (int)a->c,    (int)a->filters,
                           (int)(a->c / 64), splits_of(a), stages_of(a)};
-  const int bytes = walk<W>::stages * walk<W>::bytes;
+  const int bytes = walk<W>::stages * walk<W>::bytes + ALIGN;
   const dim3 grid((unsigned)(a->c / 64 * (a->filters / 64)), (unsigned)s.splits);
   int error = (int)cudaFuncSetAttribute(filter_parts<W>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error) return error;
