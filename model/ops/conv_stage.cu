@@ -3,9 +3,10 @@
  * image (144 KB) lie in shared memory, so that every tap reads what is there: a library's kernel for few
  * filters reads the image nine times, from L2.
  *
- * A block takes whole images. An image is cut in 4 bands of 8 rows, a band in 4 patches of 8x8 pixels, the 64
- * rows of a product. Three warp groups take every third patch; a fourth copies: an image's rows over those of
- * the last one that are done with. */
+ * A block takes whole images. Four warp groups multiply: all filters, the 64 rows of a product, by 128
+ * pixels, 8 columns of the image's upper and then of its lower half; so a product reads 96 bytes of shared
+ * memory a clock, of 128 that it can. A fifth group copies: an image's rows over those of the last one that
+ * are done with. */
 #include "model/ops/cuda_stage.h"
 #include "model/ops/cuda_wgmma.h"
 
@@ -14,12 +15,11 @@ enum {
   CHANNELS = 64,
   PLANES = CHANNELS / 8,
   TAPS = 9,
-  BANDS = SIZE / 8,
+  HALF = SIZE / 2,  /* rows */
   PITCH = SIZE + 1, /* a row's last zero is the next one's first */
   IMAGE_PLANE = ((SIZE + 2) * PITCH + 1) * 16,
   FILTER_PLANE = CHANNELS * 16 + 16, /* planes shifted by 16 bytes lie in different banks */
-  PATCHES = BANDS * SIZE / 8,
-  GROUPS = 3, /* that multiply */
+  GROUPS = 4,                        /* that multiply: SIZE / 8 */
   WARPS = GROUPS * WGMMA_GROUP / 32,
   THREADS = (GROUPS + 1) * WGMMA_GROUP,
   PIXELS = SIZE * SIZE * CHANNELS, /* values of an image */
@@ -33,98 +33,93 @@ static int stage_blocks(int64_t n) {
 }
 
 #ifdef CONVOY_SM90A
-/* Sums of a thread's values, less the warp's first value of the channel. */
+/* Of a thread's two filters, over its pixels: less the first value that it saw. */
 struct stage_sums {
-  float shift[16], sum[16], square[16];
+  float shift[2], sum[2], square[2];
 };
 
-/* Writes a patch, whose first pixel's first channel is `out`; adds to it if ADD. STATS: sums of what is
- * written. */
-template <bool ADD, bool STATS>
-static __device__ __forceinline__ void write_patch(const float (&d)[WGMMA_SUMS], bf16 *out, bool first,
-                                                   stage_sums &sums) {
-  const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x % WGMMA_GROUP / 32, member = lane % 4;
-  uint4 *to = reinterpret_cast<uint4 *>(out + (2 * warp * SIZE + lane / 4) * CHANNELS + 8 * member);
-  enum { ROW = SIZE * CHANNELS / 8, HALF = 4 /* of a pixel's 64 channels */ };
-  uint4 old[2][2];
-  if (ADD)
-#pragma unroll
-    for (int i = 0; i < 4; i++) old[i / 2][i % 2] = to[i / 2 * ROW + i % 2 * HALF];
-#pragma unroll
-  for (int row = 0; row < 2; row++) {
-    uint32_t v[2][4];
-#pragma unroll
-    for (int j = 0; j < 8; j++) v[j / 4][j % 4] = pack2(d[4 * j + 2 * row], d[4 * j + 2 * row + 1]);
-    if (STATS) {
-      if (row == 0 && first)
-#pragma unroll
-        for (int j = 0; j < 8; j++) {
-          const uint32_t two = __shfl_sync(0xffffffffu, v[j / 4][j % 4], member);
-          sums.shift[2 * j] = low_of(two), sums.shift[2 * j + 1] = high_of(two);
-        }
-#pragma unroll
-      for (int i = 0; i < 16; i++) {
-        const uint32_t two = v[i / 8][i / 2 % 4];
-        const float x = (i % 2 ? high_of(two) : low_of(two)) - sums.shift[i];
-        sums.sum[i] += x;
-        sums.square[i] = fmaf(x, x, sums.square[i]);
-      }
-    }
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-      transpose_quad(v[half], member);
-      if (ADD) {
-        const uint32_t o[4] = {old[row][half].x, old[row][half].y, old[row][half].z, old[row][half].w};
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-          v[half][i] = pack2(low_of(v[half][i]) + low_of(o[i]), high_of(v[half][i]) + high_of(o[i]));
-      }
-      to[row * ROW + half * HALF] = make_uint4(v[half][0], v[half][1], v[half][2], v[half][3]);
-    }
-  }
+/* 8 filters by 8 pixels, two neighbouring pixels of a filter a thread, become 8 pixels by 8 filters. */
+static __device__ __forceinline__ uint32_t turn(uint32_t two) {
+  uint32_t turned;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(two));
+  return turned;
 }
 
-/* The block's mean and sum of squared differences from it, for each channel, from those of its warps. count:
- * values that this warp has summed. */
-static __device__ __forceinline__ void finish_sums(stage_sums &sums, float2 *part, int count) {
-  __shared__ float2 moments[WARPS][CHANNELS];
-  __shared__ int counts[WARPS];
-  const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-  const float share = count ? 1.0f / (float)count : 0.0f;
+/* Where a thread writes of a patch whose first pixel's first channel is `out`: in every second row 16 bytes,
+ * of the pixel lane / 4. */
+static __device__ __forceinline__ uint4 *place_of(bf16 *out) {
+  const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x % WGMMA_GROUP / 32, member = lane % 4;
+  return reinterpret_cast<uint4 *>(out + (member / 2 * SIZE + lane / 4) * CHANNELS + 16 * warp +
+                                   member % 2 * 8);
+}
+
+enum { TWO_ROWS = 2 * SIZE * CHANNELS / 8, PAIRS = HALF / 2, AHEAD = PAIRS / 2 };
+
+/* What a patch is added to: rows from pair `first` on. */
+static __device__ __forceinline__ void load_old(const uint4 *to, int first, uint4 (&old)[AHEAD]) {
 #pragma unroll
-  for (int i = 0; i < 16; i++) {
+  for (int i = 0; i < AHEAD; i++) old[i] = to[(first + i) * TWO_ROWS];
+}
+
+/* Writes a pair of rows of a patch; adds `old` if ADD. STATS: sums of what is written. */
+template <bool ADD, bool STATS>
+static __device__ __forceinline__ void write_pair(const float (&d)[2 * WGMMA_SUMS], int pair, uint4 *to,
+                                                  const uint4 &old, bool first, stage_sums &sums) {
+  uint32_t v[4];
 #pragma unroll
-    for (int offset = 16; offset >= 4; offset /= 2) {
-      sums.sum[i] += __shfl_xor_sync(0xffffffffu, sums.sum[i], offset);
-      sums.square[i] += __shfl_xor_sync(0xffffffffu, sums.square[i], offset);
+  for (int i = 0; i < 4; i++) { /* row i / 2, filters i % 2 * 8 + lane / 4 */
+    const int at = 4 * (2 * pair + i / 2) + 2 * (i % 2);
+    v[i] = pack2(d[at], d[at + 1]);
+    if (STATS) {
+      const int f = i % 2;
+      if (i < 2 && first) sums.shift[f] = low_of(v[i]);
+      const float x = low_of(v[i]) - sums.shift[f], y = high_of(v[i]) - sums.shift[f];
+      sums.sum[f] += x + y;
+      sums.square[f] = fmaf(x, x, fmaf(y, y, sums.square[f]));
     }
-    const float mean = sums.sum[i] * share;
-    if (lane < 4)
-      moments[warp][i / 2 * 8 + 2 * lane + i % 2] =
-          make_float2(sums.shift[i] + mean, fmaxf(sums.square[i] - sums.sum[i] * mean, 0.0f));
+    v[i] = turn(v[i]);
   }
-  if (lane == 0) counts[warp] = count;
+  transpose_quad(v, (int)threadIdx.x % 4);
+  if (ADD) {
+    const uint32_t o[4] = {old.x, old.y, old.z, old.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) v[i] = pack2(low_of(v[i]) + low_of(o[i]), high_of(v[i]) + high_of(o[i]));
+  }
+  to[pair * TWO_ROWS] = make_uint4(v[0], v[1], v[2], v[3]);
+}
+
+/* The block's mean and sum of squared differences from it, for each channel, from those of its threads, each
+ * of `count` values: 4 lanes of each warp group have a channel. */
+static __device__ __forceinline__ void finish_sums(const stage_sums &sums, float2 *part, int count) {
+  enum { HOLDERS = 4 * GROUPS };
+  __shared__ float2 moments[HOLDERS][CHANNELS];
+  const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x % WGMMA_GROUP / 32,
+            holder = (int)threadIdx.x / WGMMA_GROUP * 4 + lane % 4;
+  const float share = 1.0f / (float)count;
+#pragma unroll
+  for (int f = 0; f < 2; f++) {
+    const float mean = sums.sum[f] * share;
+    moments[holder][16 * warp + 8 * f + lane / 4] =
+        make_float2(sums.shift[f] + mean, fmaxf(sums.square[f] - sums.sum[f] * mean, 0.0f));
+  }
   asm volatile("bar.sync 1, %0;" ::"n"(GROUPS * WGMMA_GROUP) : "memory"); /* of those that multiply */
   if (threadIdx.x >= CHANNELS) return;
-  double mean = 0, square = 0, all = 0;
+  double mean = 0, square = 0;
 #pragma unroll
-  for (int w = 0; w < WARPS; w++) {
-    all += counts[w];
-    mean += (double)counts[w] * (double)moments[w][threadIdx.x].x;
-  }
-  mean /= all;
+  for (int h = 0; h < HOLDERS; h++) mean += (double)moments[h][threadIdx.x].x / HOLDERS;
 #pragma unroll
-  for (int w = 0; w < WARPS; w++) {
-    const double off = (double)moments[w][threadIdx.x].x - mean;
-    square += (double)moments[w][threadIdx.x].y + (double)counts[w] * off * off;
+  for (int h = 0; h < HOLDERS; h++) {
+    const double off = (double)moments[h][threadIdx.x].x - mean;
+    square += (double)moments[h][threadIdx.x].y + (double)count * off * off;
   }
   part[blockIdx.x * CHANNELS + threadIdx.x] = make_float2((float)mean, (float)square);
 }
 
-/* Copies rows [first, last] of an image; `thread` of `threads`, which take a row's halves in turn. */
-template <int AT_ONCE>
+/* Copies rows [first, last] of an image; `thread` of `threads`, which take a row's halves in turn. They may
+ * be overwritten once ready() returns. */
+template <int AT_ONCE, typename F>
 static __device__ __forceinline__ void copy_rows(uint32_t image, const bf16 *from, int first, int last,
-                                                 int thread, int threads) {
+                                                 int thread, int threads, F ready) {
   const int plane = thread % PLANES, x = thread / PLANES % (SIZE / 2), step = threads / WGMMA_GROUP;
   const int halves = 2 * (last - first + 1);
   from += (first * SIZE + x) * CHANNELS + 8 * plane;
@@ -134,6 +129,7 @@ static __device__ __forceinline__ void copy_rows(uint32_t image, const bf16 *fro
 #pragma unroll
     for (int i = 0; i < AT_ONCE; i++)
       if (half + i * step < halves) v[i] = load_global(from + (half + i * step) * (SIZE / 2) * CHANNELS);
+    ready();
 #pragma unroll
     for (int i = 0; i < AT_ONCE; i++) {
       const int h = half + i * step;
@@ -142,10 +138,11 @@ static __device__ __forceinline__ void copy_rows(uint32_t image, const bf16 *fro
   }
 }
 
-/* By all threads. Blocks begin at different taps. */
+/* Blocks begin at different taps. */
 static __device__ __forceinline__ void copy_filters(uint32_t filter, const bf16 *weight) {
   enum { TAP = CHANNELS * PLANES };
-  static_assert(TAP == THREADS, "a thread takes one place of each tap");
+  static_assert(TAP <= THREADS, "a thread takes at most one place of each tap");
+  if (threadIdx.x >= TAP) return;
   const int plane = (int)threadIdx.x % PLANES, row = (int)threadIdx.x / PLANES,
             first = (int)(blockIdx.x % TAPS);
   uint4 v[TAPS];
@@ -161,49 +158,49 @@ static __device__ __forceinline__ void copy_filters(uint32_t filter, const bf16 
   }
 }
 
-/* The products of a patch: of the pixels around (8 band, x), each tap's 64 channels. */
+/* The products of a patch: of the pixels around it, each tap's 64 channels. */
 template <bool DATA>
-static __device__ __forceinline__ void multiply_patch(float (&d)[WGMMA_SUMS], uint32_t image, uint32_t filter,
-                                                      int band, int x) {
+static __device__ __forceinline__ void multiply_patch(float (&d)[2 * WGMMA_SUMS], uint32_t patch,
+                                                      uint32_t filter) {
 #ifdef CONVOY_WGMMA
-  const uint64_t a = operand_rows(image + (uint32_t)((8 * band * PITCH + x) * 16), PITCH * 16,
-                                  IMAGE_PLANE); /* of the tap (0, 0) */
-  const uint64_t b =
+  const uint64_t a =
       DATA ? operand_channels(filter, 128, FILTER_PLANE) : operand_rows(filter, 128, FILTER_PLANE);
+  const uint64_t b = operand_rows(patch, PITCH * 16, IMAGE_PLANE); /* of the tap (0, 0) */
   wgmma_begin();
 #pragma unroll
   for (int tap = 0; tap < TAPS; tap++) {
     const int from = DATA ? TAPS - 1 - tap : tap; /* the gradient comes from the other side */
 #pragma unroll
     for (int k = 0; k < CHANNELS / 16; k++)
-      wgmma<0, DATA ? 1 : 0>(
-          d, a + (uint64_t)((from / 3 * PITCH + from % 3) * 16 + 2 * k * IMAGE_PLANE) / 16,
-          b + (uint64_t)(tap * PLANES * FILTER_PLANE + (DATA ? 2 * k * 128 : 2 * k * FILTER_PLANE)) / 16,
-          tap + k > 0);
+      wgmma_wide<DATA ? 1 : 0, 0>(
+          d, a + (uint64_t)(tap * PLANES * FILTER_PLANE + (DATA ? 2 * k * 128 : 2 * k * FILTER_PLANE)) / 16,
+          b + (uint64_t)((from / 3 * PITCH + from % 3) * 16 + 2 * k * IMAGE_PLANE) / 16, tap + k > 0);
   }
   wgmma_commit();
 #endif
 }
 
-/* What the copying group does. Rows that a band reads and the one above does not are a piece: `full` of them
- * when they are there, `empty` of a band when its products are done. */
+/* What the copying group does: of the block's first image the rows that the upper half does not see, then
+ * whole images. full[h]: half h may be read; empty[h]: its products are done. Both halves read the two rows
+ * at the middle. */
 static __device__ __forceinline__ void copy_images(const bf16 *in, int images, uint32_t image, uint32_t full,
                                                    uint32_t empty) {
+  enum { MIDDLE = HALF - 1 };
   const int thread = (int)threadIdx.x % WGMMA_GROUP;
-  for (int number = 0; number < images; number++)
-    for (int band = 0; band < BANDS; band++) {
-      if (number > 0) {
-        const uint32_t phase = (uint32_t)(number - 1) & 1;
-        if (band == 0) barrier_wait(empty, phase);
-        if (band + 1 < BANDS) barrier_wait(empty + 8 * (uint32_t)(band + 1), phase);
-      } else if (band == 0) {
-        continue; /* all have copied it */
-      }
-      copy_rows<8>(image, in + (int64_t)(blockIdx.x + (unsigned)number * gridDim.x) * PIXELS,
-                   band ? 8 * band + 1 : 0, band + 1 < BANDS ? 8 * band + 8 : SIZE - 1, thread, WGMMA_GROUP);
+  for (int number = 0; number < images; number++) {
+    const bf16 *from = in + (int64_t)(blockIdx.x + (unsigned)number * gridDim.x) * PIXELS;
+    if (number > 0) {
+      const uint32_t phase = (uint32_t)(number - 1) & 1;
+      copy_rows<8>(image, from, 0, MIDDLE - 1, thread, WGMMA_GROUP, [&] { barrier_wait(empty, phase); });
+      copy_rows<4>(image, from, MIDDLE, MIDDLE + 1, thread, WGMMA_GROUP,
+                   [&] { barrier_wait(empty + 8, phase); });
       fence_shared();
-      barrier_arrive(full + 8 * (uint32_t)band);
+      barrier_arrive(full);
     }
+    copy_rows<8>(image, from, MIDDLE + 2, SIZE - 1, thread, WGMMA_GROUP, [] {});
+    fence_shared();
+    barrier_arrive(full + 8);
+  }
 }
 
 template <bool DATA, bool ADD, bool STATS>
@@ -211,14 +208,12 @@ __global__ void __launch_bounds__(THREADS, 1)
     stage_conv(const bf16 *in, const bf16 *weight, bf16 *out, int n, float2 *part) {
 #ifdef CONVOY_WGMMA
   extern __shared__ __align__(128) uint8_t memory[];
-  __shared__ uint64_t barriers[2 * BANDS];
+  __shared__ uint64_t barriers[4];
   const uint32_t image = shared_address(memory), filter = image + PLANES * IMAGE_PLANE;
-  const uint32_t full = shared_address(barriers), empty = full + 8 * BANDS;
+  const uint32_t full = shared_address(barriers), empty = full + 16;
   const int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / WGMMA_GROUP, 0);
   const int images = (n - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x;
-  if (threadIdx.x < 2 * BANDS)
-    barrier_create(full + 8 * threadIdx.x,
-                   threadIdx.x < BANDS ? WGMMA_GROUP : PATCHES / BANDS * WGMMA_GROUP / 32);
+  if (threadIdx.x < 4) barrier_create(full + 8 * threadIdx.x, threadIdx.x < 2 ? WGMMA_GROUP : WARPS);
   for (int i = (int)threadIdx.x; i < PLANES * (2 * PITCH + SIZE + 1); i += THREADS) { /* the frame */
     const int plane = i % PLANES, at = i / PLANES;
     const int pixel = at <= PITCH       ? at
@@ -227,32 +222,39 @@ __global__ void __launch_bounds__(THREADS, 1)
     *reinterpret_cast<uint4 *>(memory + plane * IMAGE_PLANE + pixel * 16) = make_uint4(0, 0, 0, 0);
   }
   copy_filters(filter, weight);
-  copy_rows<5>(image, in + (int64_t)blockIdx.x * PIXELS, 0, 8, (int)threadIdx.x, THREADS);
+  copy_rows<7>(image, in + (int64_t)blockIdx.x * PIXELS, 0, HALF, (int)threadIdx.x, THREADS, [] {});
   fence_shared();
   __syncthreads();
   if (group == GROUPS) {
-    registers_fewer<56>();
+    registers_fewer<64>();
     copy_images(in, images, image, full, empty);
   } else {
-    registers_more<152>();
+    registers_more<104>();
     stage_sums sums = {};
-    int count = 0;
-    for (int patch = group; patch < images * PATCHES; patch += GROUPS, count += 16) {
-      const int number = patch / PATCHES, band = patch % PATCHES / (SIZE / 8), x = patch % (SIZE / 8) * 8;
-      float d[WGMMA_SUMS];
-      if (patch >= PATCHES / BANDS) /* the first band is there */
-        barrier_wait(full + 8 * (uint32_t)band, (uint32_t)(band ? number : number - 1) & 1);
+#pragma unroll 1
+    for (int half = 0; half < 2 * images; half++) {
+      const int number = half / 2, y = half % 2 * HALF, x = 8 * group;
+      const uint32_t turns = (uint32_t)number, side = (uint32_t)half % 2;
+      float d[2 * WGMMA_SUMS];
+      uint4 old[AHEAD], more[AHEAD];
+      if (half > 0) /* the first one is there */
+        barrier_wait(full + 8 * side, (side ? turns : turns - 1) & 1);
       fence_shared();
-      multiply_patch<DATA>(d, image, filter, band, x);
+      multiply_patch<DATA>(d, image + (uint32_t)((y * PITCH + x) * 16), filter);
+      uint4 *to =
+          place_of(out + (int64_t)(blockIdx.x + turns * gridDim.x) * PIXELS + (y * SIZE + x) * CHANNELS);
+      if (ADD) load_old(to, 0, old);
       wgmma_wait<0>();
       wgmma_settle(d);
-      if (threadIdx.x % 32 == 0) barrier_arrive(empty + 8 * (uint32_t)band);
-      write_patch<ADD, STATS>(d,
-                              out + (int64_t)(blockIdx.x + (unsigned)number * gridDim.x) * PIXELS +
-                                  (8 * band * SIZE + x) * CHANNELS,
-                              count == 0, sums);
+      if (threadIdx.x % 32 == 0) barrier_arrive(empty + 8 * side);
+#pragma unroll
+      for (int pair = 0; pair < PAIRS; pair++) {
+        if (ADD && pair == AHEAD / 2) load_old(to, AHEAD, more);
+        write_pair<ADD, STATS>(d, pair, to, pair < AHEAD ? old[pair % AHEAD] : more[pair % AHEAD],
+                               half == 0 && pair == 0, sums);
+      }
     }
-    if (STATS) finish_sums(sums, part, count);
+    if (STATS) finish_sums(sums, part, images * (2 * HALF * 2));
   }
 #endif
 }
