@@ -34,6 +34,8 @@ part() {
 on() { # on GPU PART...: the part sees that GPU alone
   CUDA_VISIBLE_DEVICES=$1 part "${@:2}"
 }
+other() { echo $((gpus > 1 ? 1 : 0)); } # the GPU of what runs beside the first one's part
+alone() { [ "$gpus" -ge 2 ] || wait; }   # after a part in the background: with one GPU the next waits for it
 wanted() { [[ " $parts " == *" $1 "* ]]; }
 
 tar -C "$work" -xJf "$from/programs.tar.xz" && chmod +x "$work"/app/* "$work"/tests/*
@@ -56,7 +58,7 @@ suite() { # suite GPU NAME SECONDS
 }
 stage_suites() { # the long one beside the others
   suite 0 ops 110 &
-  for name in net step backend golden lanes profile finetune; do suite $((gpus > 1 ? 1 : 0)) "$name" 45; done
+  for name in net step backend golden lanes profile finetune; do suite "$(other)" "$name" 45; done
   wait
   [ "$gpus" -lt 2 ] || { part 40 suite-allreduce mpirun -n 2 "$work/tests/test_allreduce_on_backend" cuda && say "suite allreduce on two GPUs: $(grep -ac 'PASSED' "$OUT/suite-allreduce.log") ranks passed"; }
 }
@@ -68,7 +70,7 @@ stage_lanes() {
 # step LOG: the times of the last step in a log of `bench step`
 step() { grep -aE '^(step:|in the step)' "$OUT/$1.log" | tail -n 2 | tr '\n' ' ' | cut -c1-230; }
 bench() { # bench SECONDS LOG RANKS BATCH PROGRAM
-  part "$1" "$2" mpirun -n "$3" "$5" bench step --model resnet18 --precision bf16 --batch "$4" --steps 300 --repeats 10
+  part "$1" "$2" mpirun -n "$3" "$5" bench step --model resnet18 --precision bf16 --batch "$4" --steps $((51200 / $4)) --repeats 7
 }
 stage_one() { # 128 on the first GPU while 512 runs on the second; the oldest and the newest twice
   local turn program name
@@ -77,7 +79,8 @@ stage_one() { # 128 on the first GPU while 512 runs on the second; the oldest an
       [ "$turn" = 1 ] || [ "$program" = "$oldest" ] || [ "$program" = "$newest" ] || continue
       name=${program##*/convoy-}
       CUDA_VISIBLE_DEVICES=0 bench 25 "one-128-$name-$turn" 1 128 "$program" &
-      CUDA_VISIBLE_DEVICES=$((gpus > 1 ? 1 : 0)) bench 25 "one-512-$name-$turn" 1 512 "$program"
+      alone
+      CUDA_VISIBLE_DEVICES=$(other) bench 25 "one-512-$name-$turn" 1 512 "$program"
       wait
       say "one GPU, 128, $name: $(step "one-128-$name-$turn")"
       say "one GPU, 512, $name: $(step "one-512-$name-$turn")"
@@ -121,12 +124,14 @@ whole() { # whole NAME RANKS PROGRAM OPTION...; 0 ranks: one without mpirun
 }
 stage_whole() { # plans are kept from the first runs, which are not counted
   CUDA_VISIBLE_DEVICES=0 whole old-first 1 "$oldest" &
-  CUDA_VISIBLE_DEVICES=$((gpus > 1 ? 1 : 0)) whole new-first 1 "$newest"
+  alone
+  CUDA_VISIBLE_DEVICES=$(other) whole new-first 1 "$newest"
   wait
   CUDA_VISIBLE_DEVICES=0 whole old 1 "$oldest"
   CUDA_VISIBLE_DEVICES=0 whole new 1 "$newest"
   CUDA_VISIBLE_DEVICES=0 whole new-large-evaluation 1 "$newest" --eval-batch 1000 &
-  CUDA_VISIBLE_DEVICES=$((gpus > 1 ? 1 : 0)) whole new-one-evaluation 1 "$newest" --eval-every 15 --checkpoint-every 1000000
+  alone
+  CUDA_VISIBLE_DEVICES=$(other) whole new-one-evaluation 1 "$newest" --eval-every 15 --checkpoint-every 1000000
   wait
   CUDA_VISIBLE_DEVICES=0 whole new-no-launcher 0 "$newest"
   CUDA_VISIBLE_DEVICES=0 OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader,tcp whole new-lean-mpi 1 "$newest" # no other networks are tried
@@ -144,7 +149,8 @@ profile() { # profile GPU NAME PROGRAM: each kernel of an eager step at 128 with
 stage_kernels() {
   command -v ncu >/dev/null || { say "no ncu: no times of kernels"; return 0; }
   profile 0 old "$oldest" &
-  profile $((gpus > 1 ? 1 : 0)) new "$newest"
+  alone
+  profile "$(other)" new "$newest"
   wait
 }
 stage_memory() { # the memory and race checkers on the newest build's own kernels
@@ -152,7 +158,8 @@ stage_memory() { # the memory and race checkers on the newest build's own kernel
   command -v compute-sanitizer >/dev/null || { say "no compute-sanitizer"; return 0; }
   for checked in stage filter_ point_product norm_ sum_parts update; do names+=(--kernel-regex "kns=$checked"); done
   CONVOY_EAGER=1 on 0 70 memcheck compute-sanitizer --tool memcheck "${names[@]}" "$newest" bench step --model resnet18 --precision bf16 --batch 128 --steps 1 --repeats 1 &
-  CONVOY_EAGER=1 on $((gpus > 1 ? 1 : 0)) 70 racecheck compute-sanitizer --tool racecheck "${names[@]}" "$newest" bench step --model resnet18 --precision bf16 --batch 4 --steps 1 --repeats 1
+  alone
+  CONVOY_EAGER=1 on "$(other)" 70 racecheck compute-sanitizer --tool racecheck "${names[@]}" "$newest" bench step --model resnet18 --precision bf16 --batch 4 --steps 1 --repeats 1
   wait
   say "memcheck: $(grep -a 'ERROR SUMMARY' "$OUT/memcheck.log"); racecheck: $(grep -aE 'RACECHECK SUMMARY|ERROR SUMMARY' "$OUT/racecheck.log" | tail -n 1)"
 }
