@@ -141,17 +141,14 @@ stage_whole() { # plans are kept from the first runs, which are not counted
 profile() { # profile GPU NAME PROGRAM: each kernel of an eager step at 128 with its time and traffic; first its algorithms
   local options=(--backend cuda --config jobs/configs/resnet18.conf --batch 128 --steps 14 --eval-every 0 --data "$work/shards" --overwrite)
   on "$1" 30 "kernels-$2-first" "$3" train "${options[@]}" --out "$work/kernels-$2"
-  CONVOY_EAGER=1 on "$1" 70 "kernels-$2" ncu --csv --clock-control none --cache-control none --launch-skip 1200 --launch-count 420 \
-    --metrics gpu__time_duration.sum,dram__bytes.sum,launch__grid_size \
+  CONVOY_EAGER=1 on "$1" 70 "kernels-$2" ncu --csv --clock-control none --cache-control none --launch-skip 1200 --launch-count 170 \
+    --metrics gpu__time_duration.sum,dram__bytes.sum \
     "$3" train "${options[@]}" --out "$work/kernels-$2"
   say "kernels, $2: $(grep -ac gpu__time_duration "$OUT/kernels-$2.log") measured"
 }
 stage_kernels() {
   command -v ncu >/dev/null || { say "no ncu: no times of kernels"; return 0; }
-  profile 0 old "$oldest" &
-  alone
-  profile "$(other)" new "$newest"
-  wait
+  profile 0 newest "$newest"
 }
 stage_memory() { # the memory and race checkers on the newest build's own kernels
   local names=() checked
