@@ -2,7 +2,7 @@
 # Measures Convoy on a machine with GPUs, beside PyTorch where it is installed: the CUDA suites, test accuracy,
 # throughput. Every part has a time limit and its own lines in the log; a part that fails does not stop the others.
 #
-# usage: results/measure.sh STAGE...      stages: tests simplecnn resnet18 throughput peers
+# usage: results/measure.sh STAGE...      stages: tests sanitizers simplecnn resnet18 throughput peers
 # environment (defaults in brackets):
 #   OUT             folder for measure.log, tests.log, table.txt, runs.tar.gz [runs/measure]
 #   WORK            scratch: shards and run folders, reused by a later call [/tmp/convoy-measure]
@@ -10,12 +10,13 @@
 #   IMAGES | DATA   images to import, or a folder of shards [generated images]
 #   PEER_DATA       folder of the peers' train.pt and test.pt; made of IMAGES if it is not there
 #   PYTHON          the interpreter that has PyTorch [python3]
+#   SANITIZED       what the sanitizers run, lines SUITE|PATTERN [the op suite in parts, the step suite]
 #   RANKS           rank counts to run ["1 2", or "1" where one GPU is visible]
 #   CONVOY_BACKEND  cuda or cpu [cuda]
 #   REHEARSE=1      tiny sizes: only shows that every part runs
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-[ $# -gt 0 ] || { sed -n '5,16p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//'; exit 2; }
+[ $# -gt 0 ] || { sed -n '5,17p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//'; exit 2; }
 OUT=$(realpath -m "${OUT:-runs/measure}")
 WORK=${WORK:-/tmp/convoy-measure}
 build=$(realpath -m "${CONVOY_BUILD:-build}")
@@ -99,6 +100,33 @@ stage_tests() { # the binaries themselves: a bundle has no ctest
     row "$(basename "$test") $backend" "$([ "$code" = 0 ] && echo passed || echo "FAILED ($code)") $(grep -aE 'PASSED' "$WORK/part.log" | tail -n 1)"
     [ "$code" = 0 ] || failed=1
   done
+  return "$failed"
+}
+
+# The memory and the race checker on the suites whose work is own kernels, all side by side. Libraries' kernels are left out:
+# the race checker fails on some of them.
+checked() { # checked TOOL SUITE PATTERN
+  local code=0 name library skip=()
+  name=$1-$2-$(tr -cd 'a-z0-9_' <<<"$3")
+  for library in cudnn cutlass xmma nvjet cublas gemm; do skip+=(--kernel-name-exclude "kns=$library"); done
+  timeout -k 5 "$(pick 240 20)" compute-sanitizer --tool "$1" --error-exitcode 9 "${skip[@]}" "$build/tests/test_$2_on_backend" "$backend" "$3" \
+    >"$WORK/$name.log" 2>&1 </dev/null || code=$?
+  row "$1, $2 '$3'" "$([ "$code" = 0 ] && echo passed || echo "FAILED ($code)"); $(grep -aE 'SUMMARY' "$WORK/$name.log" | tail -n 1 | tr -d '=')"
+  return "$code"
+}
+stage_sanitizers() {
+  local tool suite pattern pid pids=() failed=0
+  command -v compute-sanitizer >/dev/null || { say "no compute-sanitizer"; return 1; }
+  export CONVOY_GOLDEN=$PWD/tests/golden
+  for tool in memcheck racecheck; do
+    while IFS='|' read -r suite pattern; do
+      checked "$tool" "$suite" "$pattern" &
+      pids+=($!)
+    done <<<"${SANITIZED:-$'ops|conv2d *\nops|conv_bn *\nops|conv_pool *\nops|batchnorm *\nops|linear *\nops|a*\nops|maxpool *\nops|softmax_xent *\nstep|*'}"
+    for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+    pids=()
+  done
+  tail -n 6 "$WORK"/memcheck-*.log "$WORK"/racecheck-*.log >"$OUT/sanitizers.log"
   return "$failed"
 }
 
@@ -188,6 +216,7 @@ for stage in "$@"; do
   say "==== $stage"
   case $stage in
     tests) stage_tests || failed=1 ;;
+    sanitizers) stage_sanitizers || failed=1 ;;
     simplecnn) stage_simplecnn || failed=1 ;;
     resnet18) stage_resnet18 || failed=1 ;;
     throughput) stage_throughput || failed=1 ;;

@@ -7,8 +7,9 @@
 
 enum { SUITE_SKIPPED = 77 };
 
-/* Finds the backend argv[1] and opens the world. 0: go on (the caller closes the world); else the exit code,
- * and the reason is printed: 77 only if the backend is not built in, or it is cuda and no device is visible.
+/* Finds the backend argv[1] and opens the world; argv[2], if there, names the tests to run (* and ?). 0: go
+ * on (the caller closes the world); else the exit code, and the reason is printed: 77 only if the backend is
+ * not built in, or it is cuda and no device is visible.
  */
 int suite_open(int argc, char **argv, const struct backend_table **table, struct world *world);
 
