@@ -21,7 +21,7 @@ static void handle(int number) {
   raise(number);
 }
 
-static const int numbers[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT};
+static const int numbers[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP};
 
 void signals_install(void) {
   struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
@@ -30,7 +30,8 @@ void signals_install(void) {
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
     struct sigaction former;
     bool ignored = sigaction(numbers[i], NULL, &former) == 0 && former.sa_handler == SIG_IGN;
-    if (numbers[i] == SIGINT && ignored) continue; /* a shell's background job: Ctrl-C is not for it */
+    /* A shell's background job: Ctrl-C is not for it. One under nohup: nor is the terminal's end. */
+    if ((numbers[i] == SIGINT || numbers[i] == SIGHUP) && ignored) continue;
     sigaction(numbers[i], &action, NULL);
   }
 }

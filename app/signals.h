@@ -1,4 +1,5 @@
-/* Requests to stop: SIGUSR1, SIGUSR2, SIGTERM and SIGINT (Ctrl-C) set a flag that the loops look at. */
+/* Requests to stop: SIGUSR1, SIGUSR2, SIGTERM, SIGINT (Ctrl-C) and SIGHUP (the terminal is gone) set
+ * a flag that the loops look at. */
 #ifndef CONVOY_APP_SIGNALS_H
 #define CONVOY_APP_SIGNALS_H
 

@@ -13,7 +13,7 @@ enum {
   CHANNEL_LANES = 16, /* at most */
   CHANNEL_TILE = 64,  /* channels of a block at most: 128 bytes of bf16 */
   CHANNEL_SUM_BLOCKS = 264,
-  CHANNEL_EACH_BLOCKS = 132 * 16
+  CHANNEL_EACH_BLOCKS = 132 * 2
 };
 
 struct channel_grid {

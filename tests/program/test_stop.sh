@@ -68,11 +68,12 @@ signal_when 0 USR1 "USR1 to rank 0 while it loads" "convoy "
 signal_when 1 USR2 "USR2 to rank 1 while it loads" "data:"
 signal_when launcher USR1 "USR1 to mpirun at the first step" "precision:"
 signal_when 1 TERM "TERM to rank 1 in an epoch" "step 1/100"
+signal_when 0 HUP "HUP to rank 0 in an epoch" "step 1/100"
 signal_when launcher USR2 "USR2 to mpirun about the evaluation" "epoch 1/10: "
 signal_when 0 USR1 "USR1 during a save" "checkpoint of step 4 " --checkpoint-every 1
 signal_when 1 "USR1 USR1" "USR1 twice at once" "epoch 1/10"
 signal_when launcher "USR1 USR2" "two signals to mpirun" "epoch 1/10"
-[ "$landed" -ge 4 ] || fail "only $landed of 8 signals came before the run was complete"
+[ "$landed" -ge 4 ] || fail "only $landed of 9 signals came before the run was complete"
 
 # A signal in the last step: the run completes.
 out=$WORK/last
@@ -82,6 +83,16 @@ kill -USR1 "$(rank_of "$out" 1)" 2> /dev/null
 finish
 [ "$code" = 0 ] || [ "$code" = 75 ] || fail "a signal in the only step: exit code $code" "$WORK/err.txt"
 pass "a signal about the only step: exit $code"
+
+# Under nohup the terminal's end is none of the run's business.
+out=$WORK/nohup
+(trap '' HUP && exec "$CONVOY" train --out "$out" "${options[@]}" > "$WORK/out.txt" 2> "$WORK/err.txt") &
+runner=$!
+rows_in "$out" 12
+kill -HUP "$runner"
+finish
+expect 0 "HUP to a run under nohup"
+pass "HUP to a run under nohup: it goes on"
 
 # TERM to mpirun leaves about a second: whatever happens, the run can be resumed.
 out=$WORK/term
