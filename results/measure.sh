@@ -199,8 +199,12 @@ stage_peers() {
     peer "$n" resnet_ddp.py "$peer_data" --net resnet18 --bs 512 --mode eager --steps "$(pick 60 2)"
     peer "$n" resnet_ddp.py "$peer_data" --net simplecnn --bs 128 --fp32 --mode eager --steps "$(pick 200 2)"
   done
-  peer 0 graph_step.py --net resnet18 --bs 512
-  peer 0 graph_step.py --net simplecnn --bs 128 --fp32
+  local form
+  for form in "" --compile; do
+    peer 0 graph_step.py --net resnet18 --bs 512 ${form:+"$form"}
+    peer 0 graph_step.py --net resnet18 --bs 128 ${form:+"$form"}
+    peer 0 graph_step.py --net simplecnn --bs 128 --fp32 ${form:+"$form"}
+  done
 }
 
 tiny=()
