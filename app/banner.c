@@ -21,7 +21,7 @@ static enum status print_world(const struct train *train) {
   const struct backend *backend = train->session.backend;
   struct placement *all;
   char library[160];
-  TRY(placement_gather(world, backend->description, strcmp(backend->table->name, "cuda") == 0, &all));
+  TRY(placement_gather(world, backend->description, backend->table->device, &all));
   world_library(library, sizeof library);
   library[strcspn(library, ",\t")] = '\0';
   log_info("convoy %s: %d rank%s on %d host%s; %s", CONVOY_VERSION, world->size, world->size == 1 ? "" : "s",
@@ -70,10 +70,10 @@ static void print_model(const struct train *train) {
 static void print_lanes(const struct train *train) {
   int64_t lanes = train->options.lanes;
   if (lanes == 0) return;
-  bool cpu = strcmp(train->session.backend->table->name, "cpu") == 0;
   log_info("lanes: %" PRId64 ", %" PRId64
            " a rank%s: the same bits on any power of two of ranks up to %" PRId64,
-           lanes, lanes / train->world->size, cpu ? ", one thread a rank" : "", lanes);
+           lanes, lanes / train->world->size,
+           train->session.backend->table->device ? "" : ", one thread a rank", lanes);
 }
 
 /* "128 images a step over all ranks (43 or 42 a rank)" */

@@ -2,7 +2,6 @@
  * all-reduces measured within a host and between hosts; beside steps that are measured here. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "app/bench_predict_files.h"
 #include "app/scaling_files.h"
@@ -202,7 +201,7 @@ static enum status prepare(struct predict *p) {
                  "one rank has nobody to sum with: start two or more, or give --inter-latency-us and "
                  "--inter-bandwidth-gbs");
   TRY(backend_find(backend_choices[o->backend], &table));
-  p->overlap = strcmp(table->name, "cpu") != 0;
+  p->overlap = table->device;
   return p->world->rank == 0 ? scaling_folder_open(o->out, "predict", o->overwrite, &p->made) : STATUS_OK;
 }
 

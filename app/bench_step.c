@@ -52,9 +52,9 @@ static enum status print_parts(struct bench_work *work, int64_t steps) {
 }
 
 static enum status run(struct bench_work *work, const struct bench_options *o) {
-  bool cpu = strcmp(work->backend->table->name, "cpu") == 0;
-  struct bench_ceiling ceiling = {.memory_elements = cpu ? 16 << 20 : 256 << 20,
-                                  .matrix_side = cpu ? 1024 : 8192};
+  const bool device = work->backend->table->device;
+  struct bench_ceiling ceiling = {.memory_elements = device ? 256 << 20 : 16 << 20,
+                                  .matrix_side = device ? 8192 : 1024};
   struct net_profile_row *row = NULL;
   double seconds[WINDOWS];
   int count = 0;

@@ -8,10 +8,6 @@
 #include "model/backend/devices.h"
 #include "model/base/clock.h"
 
-static bool on_gpu(const struct check *check) {
-  return strcmp(check->backend->table->name, "cuda") == 0;
-}
-
 static enum status open_backend(struct check *check) {
   const struct check_options *o = &check->options;
   const struct backend_table *backend;
@@ -26,7 +22,8 @@ enum status check_device(struct check *check) {
   enum status status = open_backend(check);
   if (status == STATUS_OK) {
     check_say(&own, CHECK_OK, NULL, "%s", check->backend->description);
-    TRY(placement_gather(check->world, check->backend->description, on_gpu(check), &check->placement));
+    TRY(placement_gather(check->world, check->backend->description, check->backend->table->device,
+                         &check->placement));
   } else {
     check_say(&own, CHECK_OK, NULL, "-");
   }
@@ -71,7 +68,7 @@ enum status check_allreduce(struct check *check) {
   struct backend *backend = check->backend;
   const struct world *world = check->world;
   if (!backend || world->size == 1) return STATUS_OK;
-  int64_t count = on_gpu(check) ? 16 << 20 : 1 << 20;
+  int64_t count = check->backend->table->device ? 16 << 20 : 1 << 20;
   size_t bytes = (size_t)count * sizeof(float);
   double seconds = 0;
   struct check_result own;
@@ -122,7 +119,7 @@ struct rates {
 
 static double peak_of(const struct check *check, enum precision precision) {
 #ifdef CONVOY_CUDA
-  if (on_gpu(check)) return cuda_peak(precision);
+  if (check->backend->table->device) return cuda_peak(precision);
 #endif
   (void)check, (void)precision;
   return 0;
@@ -130,7 +127,7 @@ static double peak_of(const struct check *check, enum precision precision) {
 
 /* By a backend of this rank alone, beside the one that is open. */
 static enum status measure(const struct check *check, enum precision precision, struct rates *rates) {
-  bool gpu = on_gpu(check);
+  bool gpu = check->backend->table->device;
   struct bench_ceiling ceiling = {.memory_elements = gpu ? 64 << 20 : 4 << 20,
                                   .matrix_side = gpu ? 4096 : 512};
   struct backend_options device = {.precision = precision,
@@ -151,7 +148,7 @@ static enum status measure(const struct check *check, enum precision precision, 
 static enum status measure_all(const struct check *check, struct rates *rates) {
   enum precision wanted = (enum precision)check->options.precision;
   for (int p = 0; p < PRECISIONS; p++) {
-    if (p != (int)wanted && !on_gpu(check)) continue;
+    if (p != (int)wanted && !check->backend->table->device) continue;
     enum status status = world_agree(check->world, measure(check, (enum precision)p, rates));
     if (status == STATUS_INPUT && p != (int)wanted) {
       error_clear();
@@ -187,7 +184,7 @@ static void judge_rates(const struct check *check, const struct rates *all, stru
           "far below what such a device can do: look for other jobs on it, for heat, power and clock limits";
   }
   check_say(own, advice ? CHECK_WARN : CHECK_OK, advice, "%d³: %s TFLOP/s; memory %.0f GB/s",
-            on_gpu(check) ? 4096 : 512, text, mine->bytes_per_s * 1e-9);
+            check->backend->table->device ? 4096 : 512, text, mine->bytes_per_s * 1e-9);
 }
 
 enum status check_products(struct check *check) {

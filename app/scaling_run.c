@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "app/bench_work.h"
 #include "app/train_options.h"
@@ -193,7 +192,7 @@ enum { SMALLEST = 4 << 10, LARGEST_CPU = 16 << 20, LARGEST_CUDA = 256 << 20, MOS
 static const double window_seconds = 5e-3;
 
 static size_t largest(const struct backend *backend) {
-  return strcmp(backend->table->name, "cpu") == 0 ? LARGEST_CPU : LARGEST_CUDA;
+  return backend->table->device ? LARGEST_CUDA : LARGEST_CPU;
 }
 
 /* The repeats that fill a window, the same on all ranks, come from a first try. */

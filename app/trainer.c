@@ -8,7 +8,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 #include "app/signals.h"
 #include "model/backend/trace.h"
@@ -326,7 +325,7 @@ static enum status stop(struct trainer *t) {
 
 enum status trainer_run(struct trainer *t) {
   start_part(t->start, "state");
-  t->pace.device = strcmp(t->session->backend->table->name, "cpu") != 0;
+  t->pace.device = t->session->backend->table->device;
   pace_begin(&t->pace, t->session->world);
   while (t->at.step < t->last_step || t->at.position == t->epoch_steps) {
     if (t->at.position < t->epoch_steps) TRY(TRACE("epoch", train_epoch(t)));

@@ -97,6 +97,7 @@ enum { BACKEND_STAMPS = 128 };
 
 struct backend_table {
   const char *name; /* "cpu" or "cuda" */
+  bool device;      /* computes on a device with memory of its own, while the host does something else */
 
   /* Opens this rank's device and, for more than one rank, the communicator. Collective. */
   enum status (*open)(const struct world *world, const struct backend_options *options,

@@ -255,6 +255,7 @@ static enum status cuda_publish(struct backend *backend, const struct step_contr
 
 const struct backend_table backend_cuda = {
     .name = "cuda",
+    .device = true,
     .open = cuda_open,
     .close = cuda_close,
     .alloc = cuda_alloc,
