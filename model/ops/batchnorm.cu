@@ -18,23 +18,34 @@ size_t kernel_channel_workspace(enum dtype dtype, int64_t rows, int64_t channels
 /* out = activation((in - mean) * scale + bias + residual) for V channels. */
 template <int V> struct norm_line { float mean[V], scale[V], bias[V]; };
 
-template <typename T, int V, int A>
-__device__ __forceinline__ void apply_rows(const norm_args &args, const norm_line<V> &line, norm_walk walk) {
-  const T *in = (const T *)args.in, *residual = (const T *)args.residual;
-  for (; walk.left > 0; walk.advance()) {
-    pack<T, V> x[NORM_AT_ONCE], r[NORM_AT_ONCE];
+/* Rows that the second pass has asked for. */
+template <typename T, int V> struct apply_batch {
+  norm_row<T, V> x[NORM_AT_ONCE], r[NORM_AT_ONCE];
+  __device__ __forceinline__ void load(const norm_args &args, const norm_walk &walk) {
+    const T *in = (const T *)args.in, *residual = (const T *)args.residual;
+    if (walk.left <= 0) return;
 #pragma unroll
     for (int u = 0; u < NORM_AT_ONCE; u++) {
       const int64_t index = walk.at(u);
-      x[u] = load_last<T, V>(in + index);
-      if (residual) r[u] = load_last<T, V>(residual + index);
+      x[u].load_once(in + index);
+      if (residual) r[u].load_once(residual + index);
     }
+    norm_loaded();
+  }
+};
+
+/* there: the first rows have been asked for. */
+template <typename T, int V, int A>
+__device__ __forceinline__ void apply_rows(const norm_args &args, const norm_line<V> &line, norm_walk walk,
+                                           apply_batch<T, V> &rows, bool there) {
+  for (; walk.left > 0; walk.advance(), there = false) {
+    if (!there) rows.load(args, walk);
 #pragma unroll
     for (int u = 0; u < NORM_AT_ONCE; u++)
       if (walk.has(u)) {
         float value[V], add[V] = {};
-        unpack<T, V>(x[u], value);
-        if (residual) unpack<T, V>(r[u], add);
+        rows.x[u].read(value);
+        if (args.residual) rows.r[u].read(add);
 #pragma unroll
         for (int i = 0; i < V; i++)
           value[i] = activate<A>(fmaf(value[i] - line.mean[i], line.scale[i], line.bias[i]) + add[i]);
@@ -43,20 +54,29 @@ __device__ __forceinline__ void apply_rows(const norm_args &args, const norm_lin
   }
 }
 
+/* Rows that the first pass has asked for. */
+template <typename T, int V> struct sum_batch {
+  norm_row<T, V> x[NORM_AT_ONCE];
+  __device__ __forceinline__ void load(const T *in, const norm_walk &walk) {
+    if (walk.left <= 0) return;
+#pragma unroll
+    for (int u = 0; u < NORM_AT_ONCE; u++) x[u].load(in + walk.at(u));
+    norm_loaded();
+  }
+};
+
 /* Shifted sums (Chan, Golub and LeVeque, 1983): the shift, a channel's first value, keeps the variance exact
  * for means far from zero. */
 template <typename T, int V>
-__device__ __forceinline__ void sum_rows(const T *in, norm_walk walk, const float (&shift)[V],
-                                         float (&sum)[V], float (&square)[V]) {
-  for (; walk.left > 0; walk.advance()) {
-    pack<T, V> x[NORM_AT_ONCE];
-#pragma unroll
-    for (int u = 0; u < NORM_AT_ONCE; u++) x[u] = load_pack<T, V>(in + walk.at(u));
+__device__ __forceinline__ void sum_rows(const T *in, norm_walk walk, sum_batch<T, V> &rows,
+                                         const float (&shift)[V], float (&sum)[V], float (&square)[V]) {
+  for (bool there = true; walk.left > 0; walk.advance(), there = false) {
+    if (!there) rows.load(in, walk);
 #pragma unroll
     for (int u = 0; u < NORM_AT_ONCE; u++)
       if (walk.has(u)) {
         float value[V];
-        unpack<T, V>(x[u], value);
+        rows.x[u].read(value);
 #pragma unroll
         for (int i = 0; i < V; i++) {
           const float d = value[i] - shift[i];
@@ -67,9 +87,14 @@ __device__ __forceinline__ void sum_rows(const T *in, norm_walk walk, const floa
   }
 }
 
-/* Mean and factor of one channel, from its shifted sums. share: 1 / rows. */
+/* *args.scale, read before the sums are there. */
+static __device__ __forceinline__ float norm_scale(const norm_args &args) {
+  return args.batch_mean ? *args.scale : 0.0f;
+}
+
+/* Mean and factor of one channel, from its shifted sums. share: 1 / rows; scale: norm_scale. */
 static __device__ __forceinline__ float2 norm_moments(const norm_args &args, double2 total, double share,
-                                                      float shift, int64_t channel) {
+                                                      float shift, float scale, int64_t channel) {
   const double mean = total.x * share, centre = mean + (double)shift;
   double var = total.y * share - mean * mean;
   if (var < 0) var = 0; /* NaN stays */
@@ -78,7 +103,7 @@ static __device__ __forceinline__ float2 norm_moments(const norm_args &args, dou
   args.mean[channel] = made.x;
   args.invstd[channel] = made.y;
   if (args.batch_mean) {
-    const double n = (double)args.rows, weight = (double)args.batch * (double)*args.scale;
+    const double n = (double)args.rows, weight = (double)args.batch * (double)scale;
     args.batch_mean[channel] = (float)(weight * centre);
     args.batch_var[channel] = (float)(weight * (n > 1 ? var * n / (n - 1) : var));
   }
@@ -96,25 +121,31 @@ __global__ void __launch_bounds__(CHANNEL_THREADS, 1)
   const int tile = grid.lanes * V, lane = (int)threadIdx.x & (grid.lanes - 1);
   const int64_t mine = (int64_t)blockIdx.y * tile + threadIdx.x;
   const bool owner = (int)threadIdx.x < tile && mine < grid.channels;
-  const float start = owner ? to_float(in[mine]) : 0.0f;
-  float sum[V] = {}, square[V] = {};
+  const norm_walk back(grid, at, true), walk(grid, at, false);
+  sum_batch<T, V> first;
+  apply_batch<T, V> second;
+  first.load(in, back);
+  const float scale = norm_scale(args);
+  T start = from_float<T>(0.0f);
+  if (owner) start = in[mine];
+  float sum[V] = {}, square[V] = {}, shift[V] = {};
   norm_line<V> line = {};
   if (at.channel < grid.channels) {
-    float shift[V];
     load<T, V>(in + at.channel, shift);
     load<float, V>(args.weight + at.channel, line.scale);
     load<float, V>(args.bias + at.channel, line.bias);
-    sum_rows<T, V>(in, norm_walk(grid, at, true), shift, sum, square);
   }
+  sum_rows<T, V>(in, back, first, shift, sum, square);
+  second.load(args, walk);
   const double2 total = channel_sum_all<V>(sum, square, grid, args.workspace, args.tickets, sums);
-  if (owner) moments[threadIdx.x] = norm_moments(args, total, share, start, mine);
+  if (owner) moments[threadIdx.x] = norm_moments(args, total, share, to_float(start), scale, mine);
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < V; i++) {
     line.mean[i] = moments[lane * V + i].x;
     line.scale[i] *= moments[lane * V + i].y;
   }
-  apply_rows<T, V, A>(args, line, norm_walk(grid, at, false));
+  apply_rows<T, V, A>(args, line, walk, second, true);
 }
 
 /* Shifted sums of a tile's channels, as channel_sum_all gives them, from the moments of parts of the images.
@@ -164,6 +195,8 @@ __global__ void __launch_bounds__(CHANNEL_THREADS, 1)
   const channel_place at = channel_here(grid, V);
   const int tile = grid.lanes * V, lane = (int)threadIdx.x & (grid.lanes - 1);
   const int64_t mine = (int64_t)blockIdx.y * tile + threadIdx.x;
+  const norm_walk walk(grid, at, true);
+  apply_batch<T, V> rows;
   norm_line<V> line = {};
   if (at.channel < grid.channels) {
     load<float, V>(args.weight + at.channel, line.scale);
@@ -171,15 +204,17 @@ __global__ void __launch_bounds__(CHANNEL_THREADS, 1)
   }
   float shift;
   const double2 total = norm_sum_parts(args, tile, grid.channels, group, &shift);
+  rows.load(args, walk);
+  const float scale = norm_scale(args);
   if ((int)threadIdx.x < tile && mine < grid.channels)
-    moments[threadIdx.x] = norm_moments(args, total, share, shift, mine);
+    moments[threadIdx.x] = norm_moments(args, total, share, shift, scale, mine);
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < V; i++) {
     line.mean[i] = moments[lane * V + i].x;
     line.scale[i] *= moments[lane * V + i].y;
   }
-  apply_rows<T, V, A>(args, line, norm_walk(grid, at, true));
+  apply_rows<T, V, A>(args, line, walk, rows, true);
 }
 
 template <typename T, int V, int A>
@@ -187,6 +222,7 @@ __global__ void __launch_bounds__(CHANNEL_THREADS)
     norm_apply(const __grid_constant__ struct norm_args args, const struct channel_grid grid) {
   const channel_place at = channel_here(grid, V);
   if (at.channel >= grid.channels) return;
+  apply_batch<T, V> rows;
   norm_line<V> line;
   float var[V];
   load<float, V>(args.weight + at.channel, line.scale);
@@ -195,7 +231,7 @@ __global__ void __launch_bounds__(CHANNEL_THREADS)
   load<float, V>(args.running_var + at.channel, var);
 #pragma unroll
   for (int i = 0; i < V; i++) line.scale[i] *= 1.0f / sqrtf(var[i] + args.epsilon);
-  apply_rows<T, V, A>(args, line, norm_walk(grid, at, false));
+  apply_rows<T, V, A>(args, line, norm_walk(grid, at, false), rows, false);
 }
 
 int kernel_norm_forward(cudaStream_t stream, const struct norm_args *args) {

@@ -22,19 +22,28 @@ struct channel_grid {
   int tile_rows; /* rows a block reads at once */
   int tiles;     /* blocks along the channels */
   int slices;    /* blocks along the rows: tiles * slices is at most `blocks`, or slices is 1 */
+  /* Each thread has `rounds` rows, those that begin in the first `rest` rows one more. */
+  int64_t rounds, rest;
 };
+
+static inline void channel_slice(struct channel_grid *grid, int slices) {
+  const int64_t stride = (int64_t)slices * grid->tile_rows;
+  grid->slices = slices;
+  grid->rounds = grid->rows / stride;
+  grid->rest = grid->rows % stride;
+}
 
 /* `vector`: channels a thread holds, a divisor of channels. */
 static inline struct channel_grid channel_grid(int64_t rows, int64_t channels, int vector, int blocks) {
-  struct channel_grid grid = {rows, channels, 1, 0, 0, 0};
+  struct channel_grid grid = {rows, channels, 1, 0, 0, 0, 0, 0};
   int64_t packs = channels / vector;
   while (grid.lanes < CHANNEL_LANES && grid.lanes * vector < CHANNEL_TILE && grid.lanes < packs)
     grid.lanes *= 2;
   grid.tile_rows = CHANNEL_THREADS / grid.lanes;
   grid.tiles = (int)ceil_div(packs, grid.lanes);
   int64_t slices = blocks / grid.tiles, most = ceil_div(rows, grid.tile_rows);
-  grid.slices = (int)(slices < most ? slices : most);
-  if (grid.slices < 1) grid.slices = 1;
+  if (slices > most) slices = most;
+  channel_slice(&grid, slices < 1 ? 1 : (int)slices);
   return grid;
 }
 
@@ -57,10 +66,9 @@ __device__ __forceinline__ channel_place channel_here(const struct channel_grid 
   channel_place at;
   const int lane = (int)threadIdx.x & (grid.lanes - 1);
   at.channel = ((int64_t)blockIdx.y * grid.lanes + lane) * vector;
-  at.row = (int64_t)blockIdx.x * grid.tile_rows + (int)threadIdx.x / grid.lanes;
+  at.row = (int64_t)blockIdx.x * grid.tile_rows + ((int)threadIdx.x >> __popc((unsigned)grid.lanes - 1));
   at.stride = (int64_t)gridDim.x * grid.tile_rows;
-  at.steps =
-      at.channel < grid.channels && at.row < grid.rows ? (grid.rows - at.row + at.stride - 1) / at.stride : 0;
+  at.steps = at.channel < grid.channels ? grid.rounds + (at.row < grid.rest ? 1 : 0) : 0;
   return at;
 }
 

@@ -40,6 +40,37 @@ struct norm_walk {
   }
 };
 
+/* V values as they were loaded. */
+template <typename T, int V> struct norm_row {
+  pack<T, V> all;
+  __device__ __forceinline__ void load(const T *p) { all = load_pack<T, V>(p); }
+  __device__ __forceinline__ void load_once(const T *p) { all = load_last<T, V>(p); }
+  __device__ __forceinline__ void read(float (&value)[V]) const { unpack<T, V>(all, value); }
+};
+
+/* As words: the compiler takes a pack's halves of words apart where they are loaded, and waits for them. */
+template <> struct norm_row<bf16, 8> {
+  uint4 all;
+  __device__ __forceinline__ void load(const bf16 *p) { all = *reinterpret_cast<const uint4 *>(p); }
+  __device__ __forceinline__ void load_once(const bf16 *p) {
+    all = __ldcs(reinterpret_cast<const uint4 *>(p));
+  }
+  __device__ __forceinline__ void read(float (&value)[8]) const {
+    const uint32_t word[4] = {all.x, all.y, all.z, all.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      value[2 * i] = __uint_as_float(word[i] << 16);
+      value[2 * i + 1] = __uint_as_float(word[i] & 0xffff0000u);
+    }
+  }
+};
+
+/* Loads in front of this are under way before what follows it: the compiler would move those of the first row
+ * behind the arrival of others. */
+__device__ __forceinline__ void norm_loaded() {
+  asm volatile("" ::: "memory");
+}
+
 static inline int norm_blocks(void) {
   int device = 0, multiprocessors = 1;
   (void)cudaGetDevice(&device);

@@ -57,11 +57,23 @@ template <typename T, int V> __device__ __forceinline__ void load(const T *p, fl
   unpack<T, V>(load_pack<T, V>(p), value);
 }
 
+/* 16 bytes of global memory at once. Left to itself the compiler writes them in pieces of 4 in some kernels.
+ */
+__device__ __forceinline__ void store16(void *p, uint4 all) {
+  asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(all.x), "r"(all.y), "r"(all.z),
+               "r"(all.w)
+               : "memory");
+}
+
+/* To global memory. */
 template <typename T, int V> __device__ __forceinline__ void store(T *p, const float (&value)[V]) {
   pack<T, V> all;
 #pragma unroll
   for (int i = 0; i < V; i++) all.element[i] = from_float<T>(value[i]);
-  *reinterpret_cast<pack<T, V> *>(p) = all;
+  if constexpr (sizeof all == sizeof(uint4))
+    store16(p, *reinterpret_cast<const uint4 *>(&all));
+  else
+    *reinterpret_cast<pack<T, V> *>(p) = all;
 }
 
 /* Stores, or adds to what p holds. */
