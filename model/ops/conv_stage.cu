@@ -283,16 +283,23 @@ static bool first_fits(const struct thin_args *a) {
 }
 
 bool kernel_stage_fits(const struct thin_args *args) {
-  return first_fits(args) || stage2_fits(args);
+  return first_fits(args) || stage2_fits(args) || stage4_fits(args);
 }
 
 int kernel_stage_parts(const struct thin_args *args) {
-  return args->c == CHANNELS ? stage_blocks(args->n) : (int)args->n;
+  switch (args->c) {
+  case CHANNELS:
+    return stage_blocks(args->n);
+  case STAGE2_CHANNELS:
+    return (int)args->n;
+  }
+  return 0;
 }
 
 int kernel_stage_forward(cudaStream_t stream, const struct thin_args *args, const void *in,
                          const void *weight, void *out, float *part) {
-  if (args->c != CHANNELS) return stage2_forward(stream, args, in, weight, out, part);
+  if (args->c == STAGE2_CHANNELS) return stage2_forward(stream, args, in, weight, out, part);
+  if (args->c == STAGE4_CHANNELS) return stage4_forward(stream, args, in, weight, out);
 #ifdef CONVOY_SM90A
   if (part) return launch<false, false, true>(stream, args, in, weight, out, part);
   return launch<false, false, false>(stream, args, in, weight, out, part);
@@ -304,7 +311,8 @@ int kernel_stage_forward(cudaStream_t stream, const struct thin_args *args, cons
 
 int kernel_stage_data(cudaStream_t stream, const struct thin_args *args, const void *d_out,
                       const void *weight, void *d_in, bool add) {
-  if (args->c != CHANNELS) return stage2_data(stream, args, d_out, weight, d_in, add);
+  if (args->c == STAGE2_CHANNELS) return stage2_data(stream, args, d_out, weight, d_in, add);
+  if (args->c == STAGE4_CHANNELS) return stage4_data(stream, args, d_out, weight, d_in, add);
 #ifdef CONVOY_SM90A
   if (add) return launch<true, true, false>(stream, args, d_out, weight, d_in, nullptr);
   return launch<true, false, false>(stream, args, d_out, weight, d_in, nullptr);

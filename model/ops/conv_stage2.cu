@@ -10,7 +10,7 @@
 
 enum {
   SIZE = 16,
-  CHANNELS = 128,
+  CHANNELS = STAGE2_CHANNELS,
   PLANES = CHANNELS / 8,
   TAPS = 9,
   PITCH = SIZE + 1, /* a row's last zero is the next one's first */

@@ -114,9 +114,9 @@ int kernel_thin_filter(struct CUstream_st *stream, const struct thin_args *args,
  * other devices, and in builds without code for Hopper, nothing fits. ---- */
 
 /* 64 to 64 channels on 32x32 images (conv_stage.cu), or 128 to 128 on 16x16 (conv_stage2.cu), then at most
- * one image a multiprocessor? */
+ * one image a multiprocessor, or 512 to 512 on 4x4 (conv_stage4.cu), then at most 128 images? */
 bool kernel_stage_fits(const struct thin_args *args);
-/* Parts of `part` below. */
+/* Parts of `part` below. 0: forward leaves none, `part` is not read. */
 int kernel_stage_parts(const struct thin_args *args);
 /* part (parts,filters,2), NULL: not wanted: mean, and sum of the squared differences from it, of what each
  * part of the images contributes to out: part i of p has images i, i + p, i + 2 p, ... */
