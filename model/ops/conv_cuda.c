@@ -82,7 +82,7 @@ static enum status find_training(struct cuda_context *context, struct conv_probl
                                  struct conv_products *products) {
   if (products->point) return STATUS_OK;
   problem.kind = CONV_BACKWARD_DATA;
-  if (!products->stage) {
+  if (!products->stage && !products->half) {
     TRY(cudnn_plan_find(context, &problem, &products->data));
     problem.add = 1;
     TRY(cudnn_plan_find(context, &problem, &products->data_add));
@@ -143,6 +143,7 @@ enum status conv_products_create(struct cuda_context *context, const struct tens
                                        .pad = problem.pad};
   products->thin = in->dtype == DTYPE_BF16 && kernel_thin_fits(&products->shape);
   products->stage = in->dtype == DTYPE_BF16 && kernel_stage_fits(&products->shape);
+  products->half = in->dtype == DTYPE_BF16 && kernel_half_fits(&products->shape);
   products->own_filter = in->dtype == DTYPE_BF16 && kernel_filter_fits(&products->shape);
   products->point = in->dtype == DTYPE_BF16 && !products->thin && kernel_point_fits(&products->shape);
   *workspace = 0;
@@ -203,6 +204,10 @@ enum status conv_backward_data(struct cuda_context *context, const struct conv_p
   void *w = unconst(weight), *y = unconst(d_out);
   if (products->stage) {
     TRY_CUDA(kernel_stage_data(context->stream, &products->shape, d_out, weight, d_in, add));
+    return STATUS_OK;
+  }
+  if (products->half) {
+    TRY_CUDA(kernel_half_data(context->stream, &products->shape, d_out, weight, d_in, add));
     return STATUS_OK;
   }
   if (products->point) {

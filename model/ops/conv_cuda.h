@@ -13,6 +13,7 @@ struct conv_products {
   /* By own kernels, then the plans are NULL: */
   bool thin;       /* forward and filter */
   bool stage;      /* forward and data */
+  bool half;       /* data */
   bool own_filter; /* filter */
   bool point;      /* all three */
   struct thin_args shape;

@@ -80,11 +80,7 @@ static __device__ __forceinline__ void write_pair(const float (&d)[2 * WGMMA_SUM
     v[i] = turn(v[i]);
   }
   transpose_quad(v, (int)threadIdx.x % 4);
-  if (ADD) {
-    const uint32_t o[4] = {old.x, old.y, old.z, old.w};
-#pragma unroll
-    for (int i = 0; i < 4; i++) v[i] = pack2(low_of(v[i]) + low_of(o[i]), high_of(v[i]) + high_of(o[i]));
-  }
+  if (ADD) add_pairs(v, old);
   to[pair * TWO_ROWS] = make_uint4(v[0], v[1], v[2], v[3]);
 }
 

@@ -135,12 +135,7 @@ static __device__ __forceinline__ void write_patch(const float (&d)[2 * WGMMA_SU
 #pragma unroll
     for (int row = 0; row < 2; row++) {
       transpose_quad(v[row], member);
-      if (ADD) {
-        const uint32_t o[4] = {old[row].x, old[row].y, old[row].z, old[row].w};
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-          v[row][i] = pack2(low_of(v[row][i]) + low_of(o[i]), high_of(v[row][i]) + high_of(o[i]));
-      }
+      if (ADD) add_pairs(v[row], old[row]);
       to[row * ROW + quarter * QUARTER] = make_uint4(v[row][0], v[row][1], v[row][2], v[row][3]);
     }
   }

@@ -63,6 +63,13 @@ __device__ __forceinline__ float high_of(uint32_t two) {
   return __uint_as_float(two & 0xffff0000u);
 }
 
+/* v += old, pairs of bf16. */
+__device__ __forceinline__ void add_pairs(uint32_t (&v)[4], const uint4 &old) {
+  const uint32_t o[4] = {old.x, old.y, old.z, old.w};
+#pragma unroll
+  for (int i = 0; i < 4; i++) v[i] = pack2(low_of(v[i]) + low_of(o[i]), high_of(v[i]) + high_of(o[i]));
+}
+
 /* 4x4 words within 4 neighbouring lanes: word i of lane m and word m of lane i change places. */
 __device__ __forceinline__ void transpose_quad(uint32_t (&v)[4], int member) {
 #pragma unroll

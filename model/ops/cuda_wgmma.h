@@ -74,7 +74,7 @@ __device__ __forceinline__ void wgmma_fragment(float (&d)[WGMMA_SUMS], const uin
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(B_CHANNELS));
 }
 
-/* The same for 128 columns: sum (64x128). */
+/* wgmma() for 128 columns: sum (64x128). */
 template <int A_CHANNELS, int B_CHANNELS>
 __device__ __forceinline__ void wgmma_wide(float (&d)[2 * WGMMA_SUMS], uint64_t a, uint64_t b, int keep) {
   asm volatile(

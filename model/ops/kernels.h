@@ -110,8 +110,8 @@ int kernel_thin_forward(struct CUstream_st *stream, const struct thin_args *args
 int kernel_thin_filter(struct CUstream_st *stream, const struct thin_args *args, const void *in,
                        const void *d_out, float *d_weight, float *workspace, uint32_t *tickets);
 
-/* ---- 3x3 bf16 convolutions, stride 1, pad 1, on Hopper's tensor cores; arrays as above, sums are fp32. On
- * other devices, and in builds without code for Hopper, nothing fits. ---- */
+/* ---- 3x3 bf16 convolutions, stride 1 unless said, pad 1, on Hopper's tensor cores; arrays as above, sums
+ * are fp32. On other devices, and in builds without code for Hopper, nothing fits. ---- */
 
 /* 64 to 64 channels on 32x32 images (conv_stage.cu), or 128 to 128 on 16x16 (conv_stage2.cu), then at most
  * one image a multiprocessor, or 512 to 512 on 4x4 (conv_stage4.cu), then at most 128 images? */
@@ -131,6 +131,12 @@ bool kernel_filter_fits(const struct thin_args *args);
 size_t kernel_filter_workspace(const struct thin_args *args); /* floats */
 int kernel_filter(struct CUstream_st *stream, const struct thin_args *args, const void *in, const void *d_out,
                   float *d_weight, float *workspace);
+
+/* Data gradients with stride 2 (conv_half.cu): 64 to 128 channels on 32x32 images, 128 to 256 on 16x16 or 256
+ * to 512 on 8x8, any batch. */
+bool kernel_half_fits(const struct thin_args *args);
+int kernel_half_data(struct CUstream_st *stream, const struct thin_args *args, const void *d_out,
+                     const void *weight, void *d_in, bool add);
 
 /* ---- 1x1 bf16 convolutions with a stride (conv_point.cu); arrays as above ---- */
 

@@ -52,6 +52,8 @@ static const struct op_case conv2d_cases[] = {
     CONV(6, 8, 8, 128, 64, 3, 3, 1, 1, false),    CONV(1, 24, 16, 64, 128, 3, 3, 1, 1, false),
     CONV(6, 9, 11, 64, 192, 1, 1, 2, 0, true), /* strided pixels: an end, many blocks, many chunks */
     CONV(40, 15, 17, 64, 64, 1, 1, 3, 0, false),  CONV(10, 15, 16, 512, 512, 1, 1, 2, 0, false),
+    CONV(3, 32, 32, 64, 128, 3, 3, 2, 1, false), /* between stages: several images, an end */
+    CONV(3, 16, 16, 128, 256, 3, 3, 2, 1, false), CONV(9, 8, 8, 256, 512, 3, 3, 2, 1, false),
 };
 
 #define NORM(n, h, w, c, shift)                                                                              \
