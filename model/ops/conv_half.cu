@@ -26,6 +26,7 @@ enum {
   STEPS = 4,                  /* of a chunk, at most: neighbours */
   AHEAD = 2,                  /* chunks whose filters are in shared memory */
   SLOT = 64 * 128,            /* a tap of 64 filters: swizzled rows of 64 channels */
+  WORTH = 132,                /* images, at most, of more than 64 channels: beyond, a library is faster */
   ALIGN = 1024                /* of swizzled rows */
 };
 
@@ -149,7 +150,7 @@ static __device__ __forceinline__ void multiply_step(float (&d)[order<P>::CORNER
       if (t >= digit(O::FIRST, step) && t < digit(O::FIRST, step + 1)) {
         const int tap = digit(O::TAP, t), corner = (tap / 3 != 1) * 2 + (tap % 3 != 1);
         wgmma_fragment<1>(d[P == LAST ? 0 : corner], a[k],
-                           operand_swizzled(filter + (uint32_t)(t * SLOT + k * 16 * 128), 1024, SLOT));
+                          operand_swizzled(filter + (uint32_t)(t * SLOT + k * 16 * 128), 1024, SLOT));
       }
   wgmma_commit();
 }
@@ -330,7 +331,7 @@ bool kernel_half_fits(const struct thin_args *a) {
   return hopper() && (a->c == 64 || a->c == 128 || a->c == 256) && a->filters == 2 * a->c &&
          a->out_h == 1024 / a->c && a->out_w == a->out_h && a->h == 2 * a->out_h && a->w == a->h &&
          a->kernel_h == 3 && a->kernel_w == 3 && a->stride == 2 && a->pad == 1 && a->n > 0 &&
-         a->n <= INT32_MAX / 1024;
+         a->n <= (a->c == 64 ? INT32_MAX / 1024 : WORTH);
 #else
   (void)a;
   return false;
