@@ -19,7 +19,7 @@ enum {
   BLOCKS = 132,
   ALIGN = 1024, /* of swizzled rows */
   TILES = 4,    /* of 64 filters by 64 channels, at most: with more, a library's kernel is as fast */
-  WORTH = 160   /* images of 32x32 by tiles, at most: likewise */
+  WORTH = 160   /* images of 32x32, or as many pixels, at most: likewise */
 };
 
 /* How pixels are walked, by the image's width. */
@@ -58,7 +58,7 @@ bool kernel_filter_fits(const struct thin_args *a) {
       a->filters % 64 != 0 || a->n < 1 || a->n * a->h * a->w > INT32_MAX / 4096)
     return false;
   const int64_t tiles = a->c / 64 * (a->filters / 64);
-  if (tiles > TILES || a->n * a->h * a->w * tiles > (int64_t)WORTH * 32 * 32) return false;
+  if (tiles > TILES || a->n * a->h * a->w > (int64_t)WORTH * 32 * 32) return false;
   if (a->w == 8) return a->h == 8 && a->n % 2 == 0;
   return (a->w == 16 && a->h % 8 == 0) || (a->w == 32 && a->h % 4 == 0);
 #else

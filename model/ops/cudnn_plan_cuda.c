@@ -11,7 +11,6 @@
 #include "model/ops/op_cuda.h"
 
 enum { TIMED = 12 /* plans tried of those that cuDNN proposes */, PROPOSED = 64, TEXT = 160 };
-static const float NEAR = 1.1f; /* times the least time: plans that are timed twice */
 
 struct cudnn_plan {
   struct conv_problem problem;
@@ -140,29 +139,21 @@ static enum status propose(struct cuda_context *context, const struct conv_probl
   return STATUS_OK;
 }
 
-/* Index of the fastest of plan[count], -1 if none runs. What is nearly as fast as the fastest is timed once
- * more: the device's clock may have risen meanwhile. */
+/* Index of the fastest of plan[count], -1 if none runs. */
 static enum status fastest(struct cuda_context *context, const struct conv_problem *problem,
                            const cudnnBackendDescriptor_t plan[TIMED], const size_t workspace[TIMED],
                            int count, int *best, float *milliseconds) {
   size_t most = 0;
   struct trial trial = {.context = context};
-  float least = 0, first[TIMED];
   *best = -1;
   *milliseconds = 0;
   for (int i = 0; i < count; i++)
     if (workspace[i] > most) most = workspace[i];
   TRY(trial_memory(&trial, problem, most));
   for (int i = 0; i < count; i++) {
-    trial.plan = plan[i];
-    TRY(cuda_time(context, trial_run, &trial, least, &first[i]));
-    if (first[i] >= 0 && (least <= 0 || first[i] < least)) least = first[i];
-  }
-  for (int i = 0; i < count; i++) {
     float time;
-    if (first[i] < 0 || first[i] > NEAR * least) continue;
     trial.plan = plan[i];
-    TRY(cuda_time(context, trial_run, &trial, 0, &time));
+    TRY(cuda_time(context, trial_run, &trial, *milliseconds, &time));
     if (time >= 0 && (*best < 0 || time < *milliseconds)) {
       *best = i;
       *milliseconds = time;
