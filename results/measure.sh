@@ -123,9 +123,8 @@ stage_sanitizers() {
       checked "$tool" "$suite" "$pattern" &
       pids+=($!)
     done <<<"${SANITIZED:-$'ops|conv2d *\nops|conv_bn *\nops|conv_pool *\nops|batchnorm *\nops|linear *\nops|a*\nops|maxpool *\nops|softmax_xent *\nstep|*'}"
-    for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
-    pids=()
   done
+  for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
   tail -n 6 "$WORK"/memcheck-*.log "$WORK"/racecheck-*.log >"$OUT/sanitizers.log"
   return "$failed"
 }
@@ -199,12 +198,11 @@ stage_peers() {
     peer "$n" resnet_ddp.py "$peer_data" --net resnet18 --bs 512 --mode eager --steps "$(pick 60 2)"
     peer "$n" resnet_ddp.py "$peer_data" --net simplecnn --bs 128 --fp32 --mode eager --steps "$(pick 200 2)"
   done
-  local form
-  for form in "" --compile; do
-    peer 0 graph_step.py --net resnet18 --bs 512 ${form:+"$form"}
-    peer 0 graph_step.py --net resnet18 --bs 128 ${form:+"$form"}
-    peer 0 graph_step.py --net simplecnn --bs 128 --fp32 ${form:+"$form"}
-  done
+  peer 0 graph_step.py --net resnet18 --bs 512
+  peer 0 graph_step.py --net resnet18 --bs 512 --compile
+  peer 0 graph_step.py --net resnet18 --bs 128
+  peer 0 graph_step.py --net simplecnn --bs 128 --fp32
+  peer 0 graph_step.py --net simplecnn --bs 128 --fp32 --compile
 }
 
 tiny=()
