@@ -105,11 +105,15 @@ stage_tests() { # the binaries themselves: a bundle has no ctest
 
 # The memory and the race checker on the suites whose work is own kernels, all side by side. Libraries' kernels are left out:
 # the race checker fails on some of them.
+own_kernels() { # their names, one a line
+  git ls-files '*.cu' | xargs cat | tr '\n' ' ' | grep -oE '__global__ +void +(__[a-z_]+__\([^)]*\) +)*[a-z0-9_]+ *\(' |
+    sed -E 's/.*[ )]([a-z0-9_]+) *\($/\1/' | sort -u
+}
 checked() { # checked TOOL SUITE PATTERN
-  local code=0 name library skip=()
+  local code=0 name kernel only=()
   name=$1-$2-$(tr -cd 'a-z0-9_' <<<"$3")
-  for library in cudnn cutlass xmma nvjet cublas gemm; do skip+=(--kernel-name-exclude "kns=$library"); done
-  timeout -k 5 "$(pick 240 20)" compute-sanitizer --tool "$1" --error-exitcode 9 "${skip[@]}" "$build/tests/test_$2_on_backend" "$backend" "$3" \
+  while read -r kernel; do only+=(--kernel-name "kns=$kernel"); done < <(own_kernels)
+  timeout -k 5 "$(pick 240 20)" compute-sanitizer --tool "$1" --error-exitcode 9 "${only[@]}" "$build/tests/test_$2_on_backend" "$backend" "$3" \
     >"$WORK/$name.log" 2>&1 </dev/null || code=$?
   row "$1, $2 '$3'" "$([ "$code" = 0 ] && echo passed || echo "FAILED ($code)"); $(grep -aE 'SUMMARY' "$WORK/$name.log" | tail -n 1 | tr -d '=')"
   return "$code"
