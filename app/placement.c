@@ -54,7 +54,7 @@ bool placement_tight(const struct placement *all, int count, char *text, size_t 
     if (all[r].cores != 1 || all[r].cores_there <= ranks_of(all, count, all[r].node)) continue;
     snprintf(text, capacity,
              "rank %d may use one core of host %s's %d, for computing, reading and communication: give more "
-             "(Slurm: --cpus-per-task; mpirun: --bind-to none)",
+             "(Slurm: --cpus-per-task; mpirun: --bind-to none; container: its CPU limit)",
              r, all[r].host, all[r].cores_there);
     return true;
   }

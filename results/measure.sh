@@ -4,7 +4,7 @@
 #
 # usage: results/measure.sh STAGE...      stages: tests sanitizers simplecnn resnet18 throughput peers
 # environment (defaults in brackets):
-#   OUT             folder for measure.log, tests.log, table.txt, runs.tar.gz [runs/measure]
+#   OUT             folder for measure.log, tests.log, sanitizers.log, table.txt, runs.tar.gz [runs/measure]
 #   WORK            scratch: shards and run folders, reused by a later call [/tmp/convoy-measure]
 #   CONVOY_BUILD    a build folder, or an archive of results/bundle.sh; built if it is not there [build]
 #   IMAGES | DATA   images to import, or a folder of shards [generated images]
@@ -106,7 +106,7 @@ stage_tests() { # the binaries themselves: a bundle has no ctest
 # The memory and the race checker on the suites whose work is own kernels, all side by side. Libraries' kernels are left out:
 # the race checker fails on some of them.
 own_kernels() { # their names, one a line
-  git ls-files '*.cu' | xargs cat | tr '\n' ' ' | grep -oE '__global__ +void +(__[a-z_]+__\([^)]*\) +)*[a-z0-9_]+ *\(' |
+  find model -name '*.cu' -print0 | xargs -0 cat | tr '\n' ' ' | grep -oE '__global__ +void +(__[a-z_]+__\([^)]*\) +)*[a-z0-9_]+ *\(' |
     sed -E 's/.*[ )]([a-z0-9_]+) *\($/\1/' | sort -u
 }
 checked() { # checked TOOL SUITE PATTERN
@@ -115,6 +115,7 @@ checked() { # checked TOOL SUITE PATTERN
   while read -r kernel; do only+=(--kernel-name "kns=$kernel"); done < <(own_kernels)
   timeout -k 5 "$(pick 240 20)" compute-sanitizer --tool "$1" --error-exitcode 9 "${only[@]}" "$build/tests/test_$2_on_backend" "$backend" "$3" \
     >"$WORK/$name.log" 2>&1 </dev/null || code=$?
+  grep -qE '[1-9][0-9]* test\(s\) run' "$WORK/$name.log" || code=1 # no test fits the pattern
   row "$1, $2 '$3'" "$([ "$code" = 0 ] && echo passed || echo "FAILED ($code)"); $(grep -aE 'SUMMARY' "$WORK/$name.log" | tail -n 1 | tr -d '=')"
   return "$code"
 }

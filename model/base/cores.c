@@ -16,7 +16,7 @@ struct claim {
 
 /* ---- limits of time (control groups, as containers set them) ---- */
 
-/* The numbers in a file of one line, fewer than two if it has none there ("max", no such file). */
+/* The first two numbers in a file; returns how many there are (0: "max", or no such file). */
 static int read_numbers(const char *folder, const char *name, double number[2]) {
   char path[PATH_MAX];
   if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) return 0;
@@ -100,7 +100,7 @@ int cores_usable(void) {
 enum status cores_share(const struct world *world, int *cores) {
   enum status status = STATUS_OK;
   struct claim mine, *all = calloc((size_t)world->size, sizeof *all);
-  int sharing = 0;
+  int sharing = 0, here = 0;
   if (!all) return RAISE(STATUS_INPUT, "out of memory");
   memset(&mine, 0, sizeof mine);
   mine.node = world->node;
@@ -109,9 +109,13 @@ enum status cores_share(const struct world *world, int *cores) {
     TRY_OUT(world_allgather(world, &mine, sizeof mine, all));
   else
     all[0] = mine;
-  for (int rank = 0; rank < world->size; rank++)
-    sharing += all[rank].node == mine.node && CPU_EQUAL(&all[rank].cpus, &mine.cpus);
-  *cores = within_limit(CPU_COUNT(&mine.cpus)) / (sharing > 0 ? sharing : 1);
+  for (int rank = 0; rank < world->size; rank++) {
+    if (all[rank].node != mine.node) continue;
+    here++;
+    sharing += CPU_EQUAL(&all[rank].cpus, &mine.cpus);
+  }
+  const int own = CPU_COUNT(&mine.cpus), timed = within_limit(own * here) / here; /* each counts itself */
+  *cores = own / sharing < timed ? own / sharing : timed;
   if (*cores < 1) *cores = 1;
 out:
   free(all);

@@ -8,8 +8,9 @@
  * it time of (a container's limit), which the host's may be more than; at least 1. */
 int cores_usable(void);
 
-/* This rank's share, at least 1: those CPUs, divided by the ranks of its host that may run on the same ones.
- * Collective; world->cores has it since world_open. */
+/* This rank's share, at least 1: its CPUs, divided by the ranks of its host that may run on the same ones,
+ * and no more than the limit divided by all ranks of the host. Collective; world->cores has it since
+ * world_open. */
 enum status cores_share(const struct world *world, int *cores);
 
 /* CPUs that the control groups of this process give it the time of, INFINITY without a limit

@@ -55,14 +55,17 @@ static enum status refuse_launch(const char *found) {
 static bool on_one_host(void) {
   const int ranks = number_of("OMPI_COMM_WORLD_SIZE");
   if (ranks > 0) return number_of("OMPI_COMM_WORLD_LOCAL_SIZE") == ranks;
-  return !is_set("PMIX_NAMESPACE") || number_of("SLURM_STEP_NUM_NODES") == 1;
+  if (!is_set("PMIX_NAMESPACE")) return true;
+  return number_of("SLURM_STEP_NUM_NODES") == 1 && !is_set("SLURM_HET_SIZE"); /* of each part of such a job */
 }
 
 /* Ranks of one host talk through shared memory: looking for networks (UCX, libfabric) takes Open MPI 0.2 s
- * for nothing. What the user has chosen stays, and programs that this one starts do not see it. */
+ * for nothing. What the user has set in the environment stays (also by mpirun --mca; a parameter file does
+ * not), and programs that this one starts do not see it. */
 static int start_mpi(int *provided) {
 #ifdef OPEN_MPI
-  const bool chosen = !is_set("OMPI_MCA_pml") && on_one_host();
+  const bool chosen =
+      !is_set("OMPI_MCA_pml") && !is_set("OMPI_MCA_btl") && !is_set("OMPI_MCA_mtl") && on_one_host();
   if (chosen) setenv("OMPI_MCA_pml", "ob1", 1);
 #endif
   const int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, provided);

@@ -1,6 +1,7 @@
-/* conv_bn on CUDA: cuDNN's convolution, then one kernel for the statistics, normalisation, addition and
- * activation; backward one kernel for sums and gradients, then the convolution's two products.
- * In evaluation the convolution's result lies in `out` and is normalised in place. */
+/* conv_bn on CUDA: the convolution (conv_cuda.c), which may leave the statistics' sums, then one kernel for
+ * them, normalisation, addition and activation; backward one kernel for sums and gradients, then the
+ * convolution's two products. In evaluation the convolution's result lies in `out` and is normalised in
+ * place. */
 #include <stdlib.h>
 
 #include "model/ops/conv_cuda.h"

@@ -270,7 +270,7 @@ static int launch(cudaStream_t stream, const struct thin_args *args, const void 
 static bool first_fits(const struct thin_args *a) {
 #ifdef CONVOY_SM90A
   return hopper() && a->h == SIZE && a->w == SIZE && a->c == CHANNELS && a->filters == CHANNELS &&
-         a->kernel_h == 3 && a->kernel_w == 3 && a->stride == 1 && a->pad == 1 &&
+         a->kernel_h == 3 && a->kernel_w == 3 && a->stride == 1 && a->pad == 1 && a->n > 0 &&
          a->n <= INT32_MAX / (SIZE * SIZE);
 #else
   (void)a;

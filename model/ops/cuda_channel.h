@@ -175,7 +175,7 @@ __device__ double2 channel_sum_all(float (&a)[V], float (&b)[V], const struct ch
   return total;
 }
 
-/* V for rows of `channels` values of T at these addresses. */
+/* May a thread hold 16 bytes of neighbouring channels? */
 template <typename T> static inline bool channel_wide(int64_t channels, bool aligned) {
   return aligned && channels % wide<T>::count == 0;
 }

@@ -1,9 +1,11 @@
 /* Hopper's asynchronous tensor-core products (wgmma, PTX ISA 9.7.15) of bf16 with fp32 sums, and the copies
- * that feed them. Four warps, a warp group, multiply 64 rows of A by 64 columns of B, both in shared memory.
+ * that feed them. Four warps, a warp group, multiply 64 rows of A, in shared memory or registers, by 64 or
+ * 128 columns of B in shared memory.
  *
- * Operands lie in planes of 8 channels: 16 bytes a pixel (or filter), neighbours side by side. 8 neighbours
- * are the 128 bytes that the unit reads at once, and they may begin at any pixel, so a filter's tap is
- * nothing but an offset. The same memory serves as rows by channels and, transposed, as channels by rows. */
+ * Operands there lie in swizzled rows of 64 values (operand_swizzled) or in planes of 8 channels: 16 bytes a
+ * pixel (or filter), neighbours side by side. 8 neighbours are the 128 bytes that the unit reads at once, and
+ * they may begin at any pixel, so a filter's tap is nothing but an offset. The same memory serves as rows by
+ * channels and, transposed, as channels by rows. */
 #ifndef CONVOY_MODEL_OPS_CUDA_WGMMA_H
 #define CONVOY_MODEL_OPS_CUDA_WGMMA_H
 

@@ -2,7 +2,7 @@
  * cudaError_t as int, 0 for success. Sums have a fixed order: nothing depends on which block or thread comes
  * first. `dtype` is the activations' type, fp32 or bf16; arithmetic is fp32. Activations are N,H,W,C; "rows"
  * are N*H*W. Pointers are device memory, aligned to 16 bytes for the fast paths; what is not, or a channel
- * count that does not fit, takes a slower path of the same result. */
+ * count that does not fit, takes a slower path of the same result; convolutions need aligned pointers. */
 #ifndef CONVOY_MODEL_OPS_KERNELS_H
 #define CONVOY_MODEL_OPS_KERNELS_H
 
@@ -132,8 +132,8 @@ size_t kernel_filter_workspace(const struct thin_args *args); /* floats */
 int kernel_filter(struct CUstream_st *stream, const struct thin_args *args, const void *in, const void *d_out,
                   float *d_weight, float *workspace);
 
-/* Data gradients with stride 2 (conv_half.cu): 64 to 128 channels on 32x32 images, 128 to 256 on 16x16 or 256
- * to 512 on 8x8, any batch. */
+/* Data gradients with stride 2 (conv_half.cu): 64 to 128 channels on 32x32 images, any batch; 128 to 256 on
+ * 16x16 or 256 to 512 on 8x8, then at most 132 images. */
 bool kernel_half_fits(const struct thin_args *args);
 int kernel_half_data(struct CUstream_st *stream, const struct thin_args *args, const void *d_out,
                      const void *weight, void *d_in, bool add);

@@ -22,14 +22,15 @@ for count in 1 2; do
     exit !(total > 0 && total <= wall + 0.05 && d < 0.06 && d > -0.06)
   }' || fail "the parts do not add up, or to more than the $wall s that the run took" "$WORK/out.txt"
   grep -q '"start_seconds":[[:space:]]*0*[1-9.]' "$WORK/run$count/run.json" || fail "run.json has no start_seconds" "$WORK/run$count/run.json"
-  tail -n 1 "$WORK/out.txt" | grep '^time: start ' | awk -v wall="$wall" '{
+  tail -n 1 "$WORK/out.txt" | grep -q '^time: start ' || fail "the last line does not say where the time went" "$WORK/out.txt"
+  tail -n 1 "$WORK/out.txt" | awk -v wall="$wall" '{
     n = split($0, part, /[ ,;]+/)
     for (i = 1; i <= n; i++) {
       if (part[i] !~ /^[0-9.]+$/) continue
       if (part[i + 2] == "since") total = part[i]; else sum += part[i]
     }
     exit !(total > 0 && total <= wall + 0.05 && sum > 0 && sum < total + 0.2)
-  }' || fail "the last line does not say where the time went, or more than the $wall s that the run took" "$WORK/out.txt"
+  }' || fail "the last line tells of more than the $wall s that the run took" "$WORK/out.txt"
 done
 grep -q '^start: ' "$WORK/run2/loss.csv" && fail "the start is in a log"
 pass "the start's parts on 1 and 2 ranks"
@@ -54,9 +55,14 @@ tried() { # tried RANKS: the components for messages that Open MPI tries there
   expect 0 "a check on $1 ranks"
   cat "$WORK/out.txt" "$WORK/err.txt" | sed -n 's/.*select: initializing pml component //p' | sort -u | tr '\n' ' '
 }
+unset OMPI_MCA_pml OMPI_MCA_btl OMPI_MCA_mtl
 for count in 1 2; do
   [ "$(tried "$count")" = "ob1 " ] || fail "$count ranks of one host try other transports than shared memory: $(tried "$count")"
 done
 all=$(export OMPI_MCA_pml=^v && tried 2)
-[ "$all" != "ob1 " ] || fail "the user's choice of transports is not kept: $all"
+if [ "$(ompi_info | grep -cE 'MCA pml: (cm|ucx|ob1) ')" -lt 2 ]; then
+  leave_out "the user's choice of transports: ob1 alone is built"
+else
+  [ "$all" != "ob1 " ] || fail "the user's choice of transports is not kept: $all"
+fi
 pass "ranks of one host look for no network, unless told to"
