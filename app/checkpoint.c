@@ -154,30 +154,27 @@ int64_t checkpoint_estimate(const struct checkpoint_item *items, int item_count)
   return bytes;
 }
 
-static enum status build_image(const struct checkpoint_content *content, void **image, size_t *bytes) {
+static enum status build_image(const struct checkpoint_content *content, struct memory_image *image,
+                               size_t *bytes) {
   struct ids ids = {0};
   hid_t access, file;
-  void *data = NULL;
   ssize_t size = -1;
   H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-  size_t increment = (size_t)checkpoint_estimate(content->items, content->item_count);
-  bool good = hold(&ids, access = H5Pcreate(H5P_FILE_ACCESS)) &&
-              H5Pset_fapl_core(access, increment, 0) >= 0 &&
+  size_t estimate = (size_t)checkpoint_estimate(content->items, content->item_count);
+  bool good = hold(&ids, access = H5Pcreate(H5P_FILE_ACCESS)) && memory_image_use(image, estimate, access) &&
               hold(&ids, file = H5Fcreate("checkpoint", H5F_ACC_TRUNC, H5P_DEFAULT, access)) &&
               put_content(file, content) && H5Fflush(file, H5F_SCOPE_LOCAL) >= 0 &&
-              (size = H5Fget_file_image(file, NULL, 0)) > 0 && (data = malloc((size_t)size)) &&
-              H5Fget_file_image(file, data, (size_t)size) == size;
-  if (!release(&ids) || !good) {
-    free(data);
+              (size = H5Fget_file_image(file, NULL, 0)) > 0;
+  if (!release(&ids) || !good || (size_t)size > image->capacity)
     return RAISE(STATUS_INTERNAL, "HDF5 cannot build the checkpoint of step %lld in memory (%zu bytes)",
-                 (long long)content->progress.step, increment);
-  }
-  *image = data;
+                 (long long)content->progress.step, estimate);
   *bytes = (size_t)size;
   return STATUS_OK;
 }
 
-enum status checkpoint_image_create(const struct checkpoint_content *content, void **image, size_t *bytes) {
+enum status checkpoint_image_create(const struct checkpoint_content *content, struct memory_image *image,
+                                    size_t *bytes) {
+  *image = (struct memory_image){0};
   library_lock();
   enum status status = build_image(content, image, bytes);
   library_unlock();

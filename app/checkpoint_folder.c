@@ -136,18 +136,18 @@ static void prune(const char *directory, int64_t step, int keep) {
 enum status checkpoint_write(const char *directory, const struct checkpoint_content *content, int keep,
                              bool best) {
   char path[CHECKPOINT_PATH], header[CHECKPOINT_HEADER];
-  void *image;
+  struct memory_image image;
   size_t bytes;
-  TRY(checkpoint_image_create(content, &image, &bytes));
-  checkpoint_header_make(image, bytes, header);
-  const struct durable_part parts[2] = {{header, sizeof header}, {image, bytes}};
-  checkpoint_path(directory, content->progress.step, path);
   enum status status;
+  TRY_OUT(checkpoint_image_create(content, &image, &bytes));
+  checkpoint_header_make(image.data, bytes, header);
+  const struct durable_part parts[2] = {{header, sizeof header}, {image.data, bytes}};
+  checkpoint_path(directory, content->progress.step, path);
   TRY_OUT(durable_write(path, parts, 2));
   if (best) TRY_OUT(write_best(directory, path, parts));
   prune(directory, content->progress.step, keep);
 out:
-  free(image);
+  memory_image_free(&image);
   return status;
 }
 

@@ -4,6 +4,7 @@
 #define CONVOY_APP_CHECKPOINT_FORMAT_H
 
 #include "app/checkpoint.h"
+#include "app/memory_image.h"
 
 #define CHECKPOINT_FORMAT "convoy-checkpoint-1"
 
@@ -16,7 +17,9 @@ void checkpoint_header_make(const void *image, size_t bytes, char *header);
  * the reason. The file's content is not interpreted. */
 enum status checkpoint_header_verify(const char *path);
 
-/* Builds the HDF5 image in memory; the caller frees it. */
-enum status checkpoint_image_create(const struct checkpoint_content *content, void **image, size_t *bytes);
+/* Builds the HDF5 image, *bytes of it, in memory; the caller frees it (memory_image_free), also after an
+ * error. */
+enum status checkpoint_image_create(const struct checkpoint_content *content, struct memory_image *image,
+                                    size_t *bytes);
 
 #endif
