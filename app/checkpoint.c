@@ -154,14 +154,15 @@ int64_t checkpoint_estimate(const struct checkpoint_item *items, int item_count)
   return bytes;
 }
 
-static enum status build_image(const struct checkpoint_content *content, struct memory_image *image,
+static enum status build_image(const struct checkpoint_content *content, struct checkpoint_memory *image,
                                size_t *bytes) {
   struct ids ids = {0};
   hid_t access, file;
   ssize_t size = -1;
   H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
   size_t estimate = (size_t)checkpoint_estimate(content->items, content->item_count);
-  bool good = hold(&ids, access = H5Pcreate(H5P_FILE_ACCESS)) && memory_image_use(image, estimate, access) &&
+  bool good = hold(&ids, access = H5Pcreate(H5P_FILE_ACCESS)) &&
+              checkpoint_memory_use(image, estimate, access) &&
               hold(&ids, file = H5Fcreate("checkpoint", H5F_ACC_TRUNC, H5P_DEFAULT, access)) &&
               put_content(file, content) && H5Fflush(file, H5F_SCOPE_LOCAL) >= 0 &&
               (size = H5Fget_file_image(file, NULL, 0)) > 0;
@@ -172,9 +173,9 @@ static enum status build_image(const struct checkpoint_content *content, struct 
   return STATUS_OK;
 }
 
-enum status checkpoint_image_create(const struct checkpoint_content *content, struct memory_image *image,
+enum status checkpoint_image_create(const struct checkpoint_content *content, struct checkpoint_memory *image,
                                     size_t *bytes) {
-  *image = (struct memory_image){0};
+  *image = (struct checkpoint_memory){0};
   library_lock();
   enum status status = build_image(content, image, bytes);
   library_unlock();

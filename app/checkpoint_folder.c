@@ -136,7 +136,7 @@ static void prune(const char *directory, int64_t step, int keep) {
 enum status checkpoint_write(const char *directory, const struct checkpoint_content *content, int keep,
                              bool best) {
   char path[CHECKPOINT_PATH], header[CHECKPOINT_HEADER];
-  struct memory_image image;
+  struct checkpoint_memory image;
   size_t bytes;
   enum status status;
   TRY_OUT(checkpoint_image_create(content, &image, &bytes));
@@ -147,7 +147,7 @@ enum status checkpoint_write(const char *directory, const struct checkpoint_cont
   if (best) TRY_OUT(write_best(directory, path, parts));
   prune(directory, content->progress.step, keep);
 out:
-  memory_image_free(&image);
+  checkpoint_memory_free(&image);
   return status;
 }
 

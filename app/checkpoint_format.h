@@ -4,7 +4,6 @@
 #define CONVOY_APP_CHECKPOINT_FORMAT_H
 
 #include "app/checkpoint.h"
-#include "app/memory_image.h"
 
 #define CHECKPOINT_FORMAT "convoy-checkpoint-1"
 
@@ -17,9 +16,21 @@ void checkpoint_header_make(const void *image, size_t bytes, char *header);
  * the reason. The file's content is not interpreted. */
 enum status checkpoint_header_verify(const char *path);
 
-/* Builds the HDF5 image, *bytes of it, in memory; the caller frees it (memory_image_free), also after an
+/* Memory that HDF5 builds a file in (its core driver) and that stays when the file is closed. By itself HDF5
+ * would grow its memory by copies, and give another copy away. */
+struct checkpoint_memory {
+  void *data;
+  size_t capacity;
+};
+
+/* Files made with `access` (a hid_t: file access properties) lie in *memory from now on, which must outlive
+ * them; it grows in steps of `step` bytes, best the file's size. False: HDF5 refuses. */
+bool checkpoint_memory_use(struct checkpoint_memory *memory, size_t step, int64_t access);
+void checkpoint_memory_free(struct checkpoint_memory *memory); /* once no file lies in it */
+
+/* Builds the HDF5 image, *bytes of it, in memory; the caller frees it (checkpoint_memory_free), also after an
  * error. */
-enum status checkpoint_image_create(const struct checkpoint_content *content, struct memory_image *image,
+enum status checkpoint_image_create(const struct checkpoint_content *content, struct checkpoint_memory *image,
                                     size_t *bytes);
 
 #endif

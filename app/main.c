@@ -1,10 +1,12 @@
 /* The program: finds the command, starts the ranks, runs it, reports its error, ends the ranks with its
  * status. */
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/cpu_limit.h"
 #include "app/bench.h"
 #include "app/check.h"
 #include "app/data_command.h"
@@ -18,6 +20,7 @@
 #include "app/train.h"
 #include "app/watchdog.h"
 #include "data/child.h"
+#include "model/base/cores.h"
 #include "model/base/deadline.h"
 #include "model/base/log.h"
 #include "model/base/nearest.h"
@@ -140,6 +143,11 @@ static int run(int argc, char **argv) {
   if (command && command->stoppable) signals_install(); /* now, since MPI's start takes its time */
   limit_start(argc, argv);
   enum status status = world_open(&world);
+  if (status == STATUS_OK) {
+    const double limit = cpu_limit("");
+    world.cpu_limit = isfinite(limit) ? limit : 0;
+    status = cores_share(&world, &world.cores);
+  }
   if (status != STATUS_OK) {
     error_print(stderr);
     if (status == STATUS_COMM && world.size > 0) world_abort(&world, (int)status);

@@ -20,7 +20,7 @@ enum status placement_gather(const struct world *world, const char *device, bool
   snprintf(own.device, sizeof own.device, "%s", device);
   if (cuda && visible) snprintf(own.visible, sizeof own.visible, "%s", visible);
   own.node = world->node;
-  own.cores = cores_usable();
+  own.cores = cores_within_limit(world, cores_usable());
   own.cores_there = (int)sysconf(_SC_NPROCESSORS_ONLN);
   TRY_OUT(world_allgather(world, &own, sizeof own, made));
   *all = made;

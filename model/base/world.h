@@ -20,6 +20,7 @@ struct world {
   int node, nodes;            /* this host among the hosts, numbered by their lowest rank */
   char host[64];
   int cores;                 /* that this rank may compute on: cores_share() of the whole job */
+  double cpu_limit;          /* CPUs that this process has the time of (a container's limit); 0: all */
   int seat, seats;           /* among the ranks of the whole job on this host: which device is this rank's */
   struct world_comm *comm;   /* owned: MPI's side */
   struct world_pulse *pulse; /* owned, a part's borrowed: what the main thread does; NULL: nobody looks */

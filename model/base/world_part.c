@@ -7,8 +7,11 @@
 enum { REST_NANOSECONDS = 2000000 };
 
 enum status world_part_open(const struct world *world, int group, struct world *part) {
-  struct world made = {
-      .pulse = world->pulse, .cores = world->cores, .seat = world->seat, .seats = world->seats};
+  struct world made = {.pulse = world->pulse,
+                       .cores = world->cores,
+                       .cpu_limit = world->cpu_limit,
+                       .seat = world->seat,
+                       .seats = world->seats};
   int color = group < 0 ? MPI_UNDEFINED : group;
   MPI_Comm all;
   *part = (struct world){0};

@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
+#include "app/cpu_limit.h"
 #include "app/durable.h"
-#include "model/base/cores.h"
 
 static char root[32];
 
@@ -30,7 +30,7 @@ static void put(const char *name, const char *text) {
 
 static int begin(void **state) {
   (void)state;
-  snprintf(root, sizeof root, "/tmp/convoy-cores-XXXXXX");
+  snprintf(root, sizeof root, "/tmp/convoy-limit-XXXXXX");
   return mkdtemp(root) ? 0 : -1;
 }
 static int end(void **state) {
@@ -41,7 +41,7 @@ static int end(void **state) {
 }
 
 static void limit_is(double expected) {
-  const double limit = cores_limit(root);
+  const double limit = cpu_limit(root);
   if (!(limit == expected)) fail_msg("limit %g, expected %g", limit, expected);
 }
 

@@ -1,0 +1,10 @@
+/* The CPU time that a container leaves its processes. */
+#ifndef CONVOY_APP_CPU_LIMIT_H
+#define CONVOY_APP_CPU_LIMIT_H
+
+/* CPUs that the control groups of this process give it the time of, INFINITY without a limit
+ * (https://docs.kernel.org/admin-guide/cgroup-v2.html, cpu.max; sched-bwc for version 1). root: a folder that
+ * stands for / (of tests; else ""). */
+double cpu_limit(const char *root);
+
+#endif
