@@ -213,11 +213,8 @@ static int launch(cudaStream_t stream, const struct thin_args *a, const void *in
                           (int)(a->c / 64), splits_of(a), stages_of(a)};
   const int bytes = walk<W>::stages * walk<W>::bytes + ALIGN;
   const dim3 grid((unsigned)(a->c / 64 * (a->filters / 64)), (unsigned)s.splits);
-  int error = (int)cudaFuncSetAttribute(filter_parts<W>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  if (error) return error;
-  filter_parts<W><<<grid, THREADS, (size_t)bytes, stream>>>(s, (const bf16 *)in, (const bf16 *)d_out,
-                                                            s.splits > 1 ? workspace : d_weight);
-  error = (int)cudaGetLastError();
+  const int error = launch_shared(stream, filter_parts<W>, grid, THREADS, bytes, s, (const bf16 *)in,
+                                  (const bf16 *)d_out, s.splits > 1 ? workspace : d_weight);
   if (error || s.splits == 1) return error;
   return kernel_sum_parts(stream, workspace, d_weight, filter_count(a), s.splits);
 }

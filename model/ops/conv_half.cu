@@ -309,12 +309,9 @@ __global__ void __launch_bounds__(THREADS, 1)
 template <typename K, bool ADD>
 static int launch(cudaStream_t stream, const struct thin_args *args, const bf16 *d_out, const bf16 *weight,
                   bf16 *d_in) {
-  int error =
-      (int)cudaFuncSetAttribute(half_data<K, ADD>, cudaFuncAttributeMaxDynamicSharedMemorySize, K::SHARED);
-  if (error) return error;
   const int64_t blocks = ceil_div(args->n, K::IMAGES) * K::BLOCKS;
-  half_data<K, ADD><<<(unsigned)blocks, THREADS, K::SHARED, stream>>>(d_out, weight, d_in, (int)args->n);
-  return (int)cudaGetLastError();
+  return launch_shared(stream, half_data<K, ADD>, (unsigned)blocks, THREADS, K::SHARED, d_out, weight, d_in,
+                       (int)args->n);
 }
 
 template <int C>

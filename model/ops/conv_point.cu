@@ -217,12 +217,8 @@ static int launch(cudaStream_t stream, const point_shape &s, const void *in, con
   const int64_t down = P == FILTER ? s.filters / TILE : ceil_div(s.rows, TILE);
   const dim3 grid((unsigned)(down * ((P == FORWARD ? s.filters : s.c) / TILE)),
                   P == FILTER ? (unsigned)s.splits : 1);
-  int error = (int)cudaFuncSetAttribute(point_product<P>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                        STAGES * CHUNK);
-  if (error) return error;
-  point_product<P><<<grid, THREADS, (size_t)bytes, stream>>>(s, (const bf16 *)in, (const bf16 *)weight,
-                                                             (const bf16 *)d_out, (bf16 *)out, parts, add);
-  return (int)cudaGetLastError();
+  return launch_shared(stream, point_product<P>, grid, THREADS, bytes, s, (const bf16 *)in,
+                       (const bf16 *)weight, (const bf16 *)d_out, (bf16 *)out, parts, add);
 }
 
 int kernel_point_forward(cudaStream_t stream, const struct thin_args *args, const void *in,

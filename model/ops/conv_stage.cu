@@ -98,7 +98,7 @@ static __device__ __forceinline__ void finish_sums(const stage_sums &sums, float
     moments[holder][16 * warp + 8 * f + lane / 4] =
         make_float2(sums.shift[f] + mean, fmaxf(sums.square[f] - sums.sum[f] * mean, 0.0f));
   }
-  asm volatile("bar.sync 1, %0;" ::"n"(GROUPS * WGMMA_GROUP) : "memory"); /* of those that multiply */
+  meet_multiply<GROUPS * WGMMA_GROUP>();
   if (threadIdx.x >= CHANNELS) return;
   double mean = 0, square = 0;
 #pragma unroll
@@ -212,9 +212,7 @@ __global__ void __launch_bounds__(THREADS, 1)
   if (threadIdx.x < 4) barrier_create(full + 8 * threadIdx.x, threadIdx.x < 2 ? WGMMA_GROUP : WARPS);
   for (int i = (int)threadIdx.x; i < PLANES * (2 * PITCH + SIZE + 1); i += THREADS) { /* the frame */
     const int plane = i % PLANES, at = i / PLANES;
-    const int pixel = at <= PITCH       ? at
-                      : at <= 2 * PITCH ? (SIZE + 1) * PITCH + at - PITCH
-                                        : (at - 2 * PITCH + 1) * PITCH;
+    const int pixel = frame_pixel<SIZE, PITCH>(at);
     *reinterpret_cast<uint4 *>(memory + plane * IMAGE_PLANE + pixel * 16) = make_uint4(0, 0, 0, 0);
   }
   copy_filters(filter, weight);
@@ -258,20 +256,14 @@ __global__ void __launch_bounds__(THREADS, 1)
 template <bool DATA, bool ADD, bool STATS>
 static int launch(cudaStream_t stream, const struct thin_args *args, const void *in, const void *weight,
                   void *out, float *part) {
-  int error = (int)cudaFuncSetAttribute(stage_conv<DATA, ADD, STATS>,
-                                        cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED);
-  if (error) return error;
-  stage_conv<DATA, ADD, STATS><<<(unsigned)stage_blocks(args->n), THREADS, SHARED, stream>>>(
-      (const bf16 *)in, (const bf16 *)weight, (bf16 *)out, (int)args->n, (float2 *)part);
-  return (int)cudaGetLastError();
+  return launch_shared(stream, stage_conv<DATA, ADD, STATS>, (unsigned)stage_blocks(args->n), THREADS, SHARED,
+                       (const bf16 *)in, (const bf16 *)weight, (bf16 *)out, (int)args->n, (float2 *)part);
 }
 #endif
 
 static bool first_fits(const struct thin_args *a) {
 #ifdef CONVOY_SM90A
-  return hopper() && a->h == SIZE && a->w == SIZE && a->c == CHANNELS && a->filters == CHANNELS &&
-         a->kernel_h == 3 && a->kernel_w == 3 && a->stride == 1 && a->pad == 1 && a->n > 0 &&
-         a->n <= INT32_MAX / (SIZE * SIZE);
+  return hopper() && stage_shape(a, SIZE, CHANNELS) && a->n <= INT32_MAX / (SIZE * SIZE);
 #else
   (void)a;
   return false;

@@ -29,10 +29,6 @@ enum {
 };
 
 #ifdef CONVOY_SM90A
-static __device__ __forceinline__ void meet_multiply() {
-  asm volatile("bar.sync 1, %0;" ::"n"(GROUPS * WGMMA_GROUP) : "memory");
-}
-
 /* Zeros around the image, and the image, by the threads that multiply: through registers, since copies to
  * planes are slow. In a warp 16 neighbours take 2 planes: whole 32 bytes of memory, and lines of shared
  * memory. */
@@ -48,9 +44,7 @@ static __device__ __forceinline__ void copy_image(uint8_t *image, const bf16 *in
   for (int i = 0; i < SIZE / AT_ONCE; i++) v[i] = load_global(in + i * AT_ONCE * SIZE * CHANNELS);
   for (int i = (int)threadIdx.x; i < PLANES * (2 * PITCH + SIZE + 1); i += MULTIPLY) {
     const int at = i / PLANES;
-    const int pixel = at <= PITCH       ? at
-                      : at <= 2 * PITCH ? (SIZE + 1) * PITCH + at - PITCH
-                                        : (at - 2 * PITCH + 1) * PITCH;
+    const int pixel = frame_pixel<SIZE, PITCH>(at);
     *reinterpret_cast<uint4 *>(image + i % PLANES * IMAGE_PLANE + pixel * 16) = make_uint4(0, 0, 0, 0);
   }
 #pragma unroll
@@ -143,7 +137,7 @@ static __device__ __forceinline__ void write_patch(const float (&d)[2 * WGMMA_SU
 
 /* The image's moments, of those of its warps, 16 pixels each. */
 static __device__ __forceinline__ void image_moments(const float2 (&moments)[WARPS][CHANNELS], float2 *part) {
-  meet_multiply();
+  meet_multiply<GROUPS * WGMMA_GROUP>();
   if (threadIdx.x >= CHANNELS) return;
   double mean = 0, square = 0;
 #pragma unroll
@@ -183,7 +177,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     registers_more<104>();
     copy_image(memory + (image - shared_address(memory)), in);
     fence_shared();
-    meet_multiply();
+    meet_multiply<GROUPS * WGMMA_GROUP>();
     const int y = group / 2 * 8, x = group % 2 * 8;
     const uint32_t patch = image + (uint32_t)((y * PITCH + x) * 16);
     float d[2 * WGMMA_SUMS];
@@ -207,19 +201,14 @@ __global__ void __launch_bounds__(THREADS, 1)
 template <bool DATA, bool ADD, bool STATS>
 static int launch(cudaStream_t stream, const struct thin_args *args, const void *in, const void *weight,
                   void *out, float *part) {
-  int error = (int)cudaFuncSetAttribute(stage2_conv<DATA, ADD, STATS>,
-                                        cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED);
-  if (error) return error;
-  stage2_conv<DATA, ADD, STATS><<<(unsigned)args->n, THREADS, SHARED, stream>>>(
-      (const bf16 *)in, (const bf16 *)weight, (bf16 *)out, (float2 *)part);
-  return (int)cudaGetLastError();
+  return launch_shared(stream, stage2_conv<DATA, ADD, STATS>, (unsigned)args->n, THREADS, SHARED,
+                       (const bf16 *)in, (const bf16 *)weight, (bf16 *)out, (float2 *)part);
 }
 #endif
 
 bool stage2_fits(const struct thin_args *a) {
 #ifdef CONVOY_SM90A
-  return hopper() && a->h == SIZE && a->w == SIZE && a->c == CHANNELS && a->filters == CHANNELS &&
-         a->kernel_h == 3 && a->kernel_w == 3 && a->stride == 1 && a->pad == 1 && a->n > 0 && a->n <= BLOCKS;
+  return hopper() && stage_shape(a, SIZE, CHANNELS) && a->n <= BLOCKS;
 #else
   (void)a;
   return false;

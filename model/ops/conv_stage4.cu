@@ -61,10 +61,6 @@ static __device__ __forceinline__ float4 load_cluster(uint32_t address) {
                : "memory");
   return v;
 }
-static __device__ __forceinline__ void meet_multiply() {
-  asm volatile("bar.sync 1, %0;" ::"n"(GROUPS * WGMMA_GROUP) : "memory");
-}
-
 /* Zeros left and right of the images' rows, by all threads. */
 static __device__ __forceinline__ void clear_sides(uint32_t image) {
   enum { SIDE = PLACE / 16, SIDES = SIZE + 1 };
@@ -257,7 +253,7 @@ __global__ void __cluster_dims__(PARTS, 1, 1) __launch_bounds__(THREADS, 1)
     multiply_all<DATA>(d, image, filter, there, full, empty, group);
     float *sums = reinterpret_cast<float *>(memory + (image - shared_address(memory)));
     const int mine = first + part * SHARE;
-    meet_multiply(); /* images are done with */
+    meet_multiply<GROUPS * WGMMA_GROUP>(); /* images are done with */
     leave_sums(d, sums + group * SUMS);
     cluster_arrive();
     write_share<ADD>(sums, out + (int64_t)mine * PIXELS * CHANNELS + tile, n - mine, (uint32_t)part);
@@ -268,20 +264,15 @@ __global__ void __cluster_dims__(PARTS, 1, 1) __launch_bounds__(THREADS, 1)
 template <bool DATA, bool ADD>
 static int launch(cudaStream_t stream, const struct thin_args *args, const void *in, const void *weight,
                   void *out) {
-  int error =
-      (int)cudaFuncSetAttribute(stage4_conv<DATA, ADD>, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED);
-  if (error) return error;
   const dim3 grid(PARTS, CHANNELS / WGMMA_TILE, (unsigned)ceil_div(args->n, IMAGES));
-  stage4_conv<DATA, ADD>
-      <<<grid, THREADS, SHARED, stream>>>((const bf16 *)in, (const bf16 *)weight, (bf16 *)out, (int)args->n);
-  return (int)cudaGetLastError();
+  return launch_shared(stream, stage4_conv<DATA, ADD>, grid, THREADS, SHARED, (const bf16 *)in,
+                       (const bf16 *)weight, (bf16 *)out, (int)args->n);
 }
 #endif
 
 bool stage4_fits(const struct thin_args *a) {
 #ifdef CONVOY_SM90A
-  return hopper() && a->h == SIZE && a->w == SIZE && a->c == CHANNELS && a->filters == CHANNELS &&
-         a->kernel_h == 3 && a->kernel_w == 3 && a->stride == 1 && a->pad == 1 && a->n > 0 && a->n <= MOST;
+  return hopper() && stage_shape(a, SIZE, CHANNELS) && a->n <= MOST;
 #else
   (void)a;
   return false;

@@ -86,4 +86,14 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&v)[4], int member) {
       }
 }
 
+/* Launches a kernel that takes `shared` bytes of shared memory, which may be more than 48 KB. */
+template <typename K, typename... Args>
+static inline int launch_shared(cudaStream_t stream, K kernel, dim3 grid, int threads, int shared,
+                                Args... args) {
+  int error = (int)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+  if (error) return error;
+  kernel<<<grid, (unsigned)threads, (size_t)shared, stream>>>(args...);
+  return (int)cudaGetLastError();
+}
+
 #endif

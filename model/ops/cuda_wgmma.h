@@ -155,6 +155,11 @@ __device__ __forceinline__ void fence_shared(void) {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+/* Waits for the first THREADS threads of the block, those that multiply, while others copy. */
+template <int THREADS> __device__ __forceinline__ void meet_multiply() {
+  asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
+}
+
 /* Is there the unit that these products need? The code for it is built for sm_90a alone. */
 static inline bool hopper(void) {
   int device = 0, major = 0, minor = 0;
