@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/cpu_limit.h"
 #include "app/bench.h"
 #include "app/check.h"
 #include "app/data_command.h"
@@ -15,6 +14,7 @@
 #include "app/import_weights.h"
 #include "app/options.h"
 #include "app/predict.h"
+#include "app/quota.h"
 #include "app/report.h"
 #include "app/signals.h"
 #include "app/train.h"
@@ -144,7 +144,7 @@ static int run(int argc, char **argv) {
   limit_start(argc, argv);
   enum status status = world_open(&world);
   if (status == STATUS_OK) {
-    const double limit = cpu_limit("");
+    const double limit = quota_cpus("");
     world.cpu_limit = isfinite(limit) ? limit : 0;
     status = cores_share(&world, &world.cores);
   }

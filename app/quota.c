@@ -1,5 +1,5 @@
-/* Limits of CPU time (control groups, as containers set them); see cpu_limit.h. */
-#include "app/cpu_limit.h"
+/* Limits of CPU time (control groups, as containers set them); see quota.h. */
+#include "app/quota.h"
 
 #include <limits.h>
 #include <math.h>
@@ -50,7 +50,7 @@ static bool names_cpu(char *controllers) {
   return false;
 }
 
-double cpu_limit(const char *root) {
+double quota_cpus(const char *root) {
   char path[PATH_MAX], mount[PATH_MAX], line[PATH_MAX + 256];
   double least = INFINITY;
   snprintf(path, sizeof path, "%s/proc/self/cgroup", root);

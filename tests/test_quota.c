@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "app/cpu_limit.h"
+#include "app/quota.h"
 #include "app/durable.h"
 
 static char root[32];
@@ -41,7 +41,7 @@ static int end(void **state) {
 }
 
 static void limit_is(double expected) {
-  const double limit = cpu_limit(root);
+  const double limit = quota_cpus(root);
   if (!(limit == expected)) fail_msg("limit %g, expected %g", limit, expected);
 }
 
