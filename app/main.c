@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "app/bench.h"
+#include "app/binding.h"
 #include "app/check.h"
 #include "app/data_command.h"
 #include "app/evaluate.h"
@@ -142,6 +143,7 @@ static int run(int argc, char **argv) {
   signals_ignore_size_limit();
   if (command && command->stoppable) signals_install(); /* now, since MPI's start takes its time */
   limit_start(argc, argv);
+  binding_lift();
   enum status status = world_open(&world);
   if (status == STATUS_OK) {
     const double limit = quota_cpus("");

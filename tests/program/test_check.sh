@@ -61,8 +61,17 @@ plain "all other faults" || exit 0
 if [ "$(nproc)" -gt 1 ]; then
   one taskset -c 0 "$CONVOY" "${check[@]}"
   found warn ranks "rank 0 may use one core"
+  for chosen in "--bind-to core" "--map-by core" "--cpu-list 0"; do
+    read -ra options <<< "$chosen"
+    one mpirun "${options[@]}" -np 1 "$CONVOY" "${check[@]}"
+    found warn ranks "rank 0 may use one core"
+  done
+  one mpirun -np 1 "$CONVOY" "${check[@]}"
+  found ok ranks "1 on 1 host"
+  grep -q "$(nproc) of $(nproc) cores" "$WORK/out.txt" || fail "mpirun's default binding was not lifted" "$WORK/out.txt"
+  pass "mpirun's default binding to a core is lifted, a chosen one is kept"
 else
-  leave_out "a rank that may use one core of several"
+  leave_out "ranks that may use one core of several"
 fi
 CUDA_VISIBLE_DEVICES='' ranks 2 check --backend cuda
 found fail device "no GPU is visible\|cuda" # built with the CUDA backend, or without it
