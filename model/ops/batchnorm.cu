@@ -148,17 +148,16 @@ __global__ void __launch_bounds__(CHANNEL_THREADS, 1)
   apply_rows<T, V, A>(args, line, walk, second, true);
 }
 
-/* Shifted sums of a tile's channels, as channel_sum_all gives them, from the moments of parts of the images.
- */
+/* Shifted sums of a tile's channels, as channel_sum_all gives them, from the moments of parts of the rows. */
 static __device__ __forceinline__ double2 norm_sum_parts(const norm_args &args, int tile, int64_t channels,
                                                          double2 (&group)[CHANNEL_THREADS], float *shift) {
   enum { LOADS = 8 }; /* in flight */
   const int groups = CHANNEL_THREADS / tile, v = (int)threadIdx.x % tile, mine = (int)threadIdx.x / tile;
   const int64_t channel = (int64_t)blockIdx.y * tile + v;
   const float2 *part = (const float2 *)args.part + channel;
-  const int most = (int)((args.images + args.parts - 1) / args.parts),
-            large = (int)(args.images - (int64_t)(most - 1) * args.parts);
-  const double image = (double)(args.rows / args.images);
+  const int most = (int)((args.pieces + args.parts - 1) / args.parts),
+            large = (int)(args.pieces - (int64_t)(most - 1) * args.parts);
+  const double piece = (double)(args.rows / args.pieces);
   double2 sum = make_double2(0, 0), whole = sum;
   *shift = channel < channels ? part[0].x : 0.0f;
   for (int p = mine; channel < channels && p < args.parts; p += LOADS * groups) {
@@ -169,7 +168,7 @@ static __device__ __forceinline__ double2 norm_sum_parts(const norm_args &args, 
 #pragma unroll
     for (int u = 0; u < LOADS; u++)
       if (p + u * groups < args.parts) {
-        const double count = image * (p + u * groups < large ? most : most - 1),
+        const double count = piece * (p + u * groups < large ? most : most - 1),
                      d = (double)m[u].x - (double)*shift;
         sum.x += count * d;
         sum.y += (double)m[u].y + count * d * d;

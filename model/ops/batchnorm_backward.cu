@@ -104,7 +104,7 @@ __device__ __forceinline__ void reduce_rows(const norm_args &args, const norm_ch
   }
 }
 
-/* d_in = weight invstd (d - mean(d) - xhat mean(d xhat)) = scale d + (in - mean) slant + offset. */
+/* What norm_finish makes of the sums. */
 template <int V> struct norm_gradient { float slant[V], offset[V]; };
 
 /* Rows that the second pass has asked for. */
@@ -151,18 +151,6 @@ __device__ __forceinline__ void backward_rows(const norm_args &args, const norm_
         put<T, V>(d_in + index, value, args.d_in_add);
       }
   }
-}
-
-/* What one thread a channel does with the sums: the parameters' gradients, and x = slant, y = offset. */
-static __device__ __forceinline__ float2 norm_finish(const norm_args &args, double2 total, float share,
-                                                     float invstd, float weight, int64_t channel) {
-  const float d_bias = (float)total.x, d_weight = (float)(total.y * (double)invstd);
-  if (blockIdx.x == 0) {
-    if (args.d_bias) args.d_bias[channel] = d_bias;
-    if (args.d_weight) args.d_weight[channel] = d_weight;
-  }
-  const float scale = -weight * invstd * share;
-  return make_float2(scale * d_weight * invstd, scale * d_bias);
 }
 
 template <typename T, int V, int A, int S>

@@ -1,7 +1,7 @@
 /* conv_bn on CUDA: the convolution (conv_cuda.c), which may leave the statistics' sums, then one kernel for
  * them, normalisation, addition and activation; backward one kernel for sums and gradients, then the
- * convolution's two products. In evaluation the convolution's result lies in `out` and is normalised in
- * place. */
+ * convolution's two products; of a first layer, one that does all. In evaluation the convolution's result
+ * lies in `out` and is normalised in place. */
 #include <stdlib.h>
 
 #include "model/ops/conv_cuda.h"
@@ -28,18 +28,21 @@ enum status conv_bn_cuda_create(struct op_context *context, const struct op_desc
                                  .rows = tensor_count(&signature->out) / attr->conv.filters,
                                  .channels = attr->conv.filters,
                                  .epsilon = attr->batchnorm.epsilon,
-                                 .images = desc->in[0].dim[0],
                                  .batch = (float)desc->in[0].dim[0]};
   TRY(conv_products_create(cuda_context_of(context), &desc->in[0], &signature->out, &attr->conv,
                            desc->training, &made.products, workspace));
   if (desc->training) {
-    size_t sums =
-        kernel_channel_workspace(made.norm.dtype, made.norm.rows, made.norm.channels) * sizeof(float);
+    const struct conv_moments moments = conv_moments(&made.products);
+    const size_t needed[] = {kernel_channel_workspace(made.norm.dtype, made.norm.rows, made.norm.channels) *
+                                 sizeof(float),
+                             (size_t)moments.parts * (size_t)attr->conv.filters * 2 * sizeof(float),
+                             conv_norm_workspace(&made.products)};
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+      if (needed[i] > *workspace) *workspace = needed[i];
     made.d_conv = cuda_align(tensor_bytes(&signature->out));
-    const size_t parts = (size_t)conv_parts(&made.products) * (size_t)attr->conv.filters * 2 * sizeof(float);
-    if (sums > *workspace) *workspace = sums;
-    if (parts > *workspace) *workspace = parts;
     *workspace += made.d_conv;
+    if (made.batch) made.norm.parts = moments.parts;
+    made.norm.pieces = moments.pieces;
   }
   return op_state_cuda(&made, sizeof made, state);
 }
@@ -69,7 +72,6 @@ enum status conv_bn_cuda_forward(struct op_context *context, void *state, const 
   const struct conv_bn_state *op = state;
   struct norm_args norm = bind(cuda, op, io);
   void *made = op->training ? io->saved[0] : io->out;
-  if (op->batch) norm.parts = conv_parts(&op->products);
   float *part = norm.parts > 0 ? io->workspace : NULL; /* such a convolution needs none itself */
   norm.part = part;
   TRY(conv_forward(cuda, &op->products, io->in[0], io->param[0], made, part, io->workspace));
@@ -91,6 +93,8 @@ enum status conv_bn_cuda_backward(struct op_context *context, void *state, const
   norm.d_residual_add = same ? io->d_in_add[0] : io->d_in_add[1];
   norm.d_weight = io->d_param[1];
   norm.d_bias = io->d_param[2];
+  if (!io->d_in[0] && io->d_param[0] && conv_norm_fits(&op->products, &norm))
+    return conv_norm_filter(cuda, &op->products, &norm, io->in[0], io->d_param[0]);
   TRY_CUDA(kernel_norm_backward(cuda->stream, &norm));
   if (io->d_param[0]) TRY(conv_backward_filter(cuda, &op->products, io->in[0], d_conv, io->d_param[0], rest));
   if (io->d_in[0])

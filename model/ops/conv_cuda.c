@@ -78,22 +78,35 @@ static bool add_pays(const struct conv_products *products) {
 
 static const float CONVERSION = 0.003f; /* milliseconds to convert a filter's gradient */
 
-static enum status find_training(struct cuda_context *context, struct conv_problem problem,
-                                 struct conv_products *products) {
-  if (products->point) return STATUS_OK;
+static void choose_makers(struct conv_products *products) {
+  const struct conv_args *shape = &products->shape;
+  if (products->dtype != DTYPE_BF16) return;
+  if (kernel_thin_fits(shape)) {
+    products->forward_by = products->filter_by = CONV_THIN;
+  } else if (kernel_point_fits(shape)) {
+    products->forward_by = products->data_by = products->filter_by = CONV_POINT;
+  } else {
+    if (kernel_stage_fits(shape)) products->forward_by = products->data_by = CONV_STAGE;
+    if (kernel_strided_fits(shape)) products->data_by = CONV_STRIDED;
+    if (kernel_filter_fits(shape)) products->filter_by = CONV_FILTER;
+  }
+}
+
+static enum status find_data(struct cuda_context *context, struct conv_problem problem,
+                             struct conv_products *products) {
   problem.kind = CONV_BACKWARD_DATA;
-  if (!products->stage && !products->half) {
-    TRY(cudnn_plan_find(context, &problem, &products->data));
-    problem.add = 1;
-    TRY(cudnn_plan_find(context, &problem, &products->data_add));
-  }
-  if (products->data_add) {
-    bool holds = false;
-    TRY(add_is_sound(context, &problem, products, &holds));
-    if (!holds || !add_pays(products)) products->data_add = NULL;
-  }
-  if (products->thin || products->own_filter) return STATUS_OK;
-  problem.add = 0;
+  TRY(cudnn_plan_find(context, &problem, &products->data));
+  problem.add = 1;
+  TRY(cudnn_plan_find(context, &problem, &products->data_add));
+  if (!products->data_add) return STATUS_OK;
+  bool holds = false;
+  TRY(add_is_sound(context, &problem, products, &holds));
+  if (!holds || !add_pays(products)) products->data_add = NULL;
+  return STATUS_OK;
+}
+
+static enum status find_filter(struct cuda_context *context, struct conv_problem problem,
+                               struct conv_products *products) {
   problem.kind = CONV_BACKWARD_FILTER;
   problem.result = DTYPE_F32;
   TRY(cudnn_plan_find(context, &problem, &products->filter));
@@ -106,6 +119,35 @@ static enum status find_training(struct cuda_context *context, struct conv_probl
     products->filter = NULL;
   if (products->filter) products->filter_low = NULL;
   return STATUS_OK;
+}
+
+/* Bytes that an array in `dtype` in front of a plan's own workspace takes. */
+static size_t array_bytes(const struct conv_products *products, int64_t count) {
+  return cuda_align((size_t)count * dtype_bytes(products->dtype));
+}
+
+static size_t data_workspace(const struct conv_products *products) {
+  if (products->data_by != CONV_LIBRARY) return 0;
+  size_t bytes = cudnn_plan_workspace(products->data_add);
+  most(&bytes, cudnn_plan_workspace(products->data) +
+                   (products->data_add ? 0 : array_bytes(products, products->in_count)));
+  return bytes;
+}
+
+static size_t filter_workspace(const struct conv_products *products) {
+  const struct conv_args *shape = &products->shape;
+  switch (products->filter_by) {
+  case CONV_THIN:
+    return kernel_thin_workspace(shape) * sizeof(float);
+  case CONV_FILTER:
+    return kernel_filter_workspace(shape) * sizeof(float);
+  case CONV_POINT:
+    return kernel_point_workspace(shape) * sizeof(float);
+  default:
+    return products->filter
+               ? cudnn_plan_workspace(products->filter)
+               : cudnn_plan_workspace(products->filter_low) + array_bytes(products, products->weight_count);
+  }
 }
 
 enum status conv_products_create(struct cuda_context *context, const struct tensor *in,
@@ -130,7 +172,7 @@ enum status conv_products_create(struct cuda_context *context, const struct tens
                                      .in_count = tensor_count(in),
                                      .weight_count = (int64_t)attr->filters * attr->kernel_h *
                                                      attr->kernel_w * in->dim[3]};
-  products->shape = (struct thin_args){.n = problem.n,
+  products->shape = (struct conv_args){.n = problem.n,
                                        .h = problem.h,
                                        .w = problem.w,
                                        .c = problem.c,
@@ -141,31 +183,14 @@ enum status conv_products_create(struct cuda_context *context, const struct tens
                                        .out_w = problem.out_w,
                                        .stride = problem.stride,
                                        .pad = problem.pad};
-  products->thin = in->dtype == DTYPE_BF16 && kernel_thin_fits(&products->shape);
-  products->stage = in->dtype == DTYPE_BF16 && kernel_stage_fits(&products->shape);
-  products->half = in->dtype == DTYPE_BF16 && kernel_half_fits(&products->shape);
-  products->own_filter = in->dtype == DTYPE_BF16 && kernel_filter_fits(&products->shape);
-  products->point = in->dtype == DTYPE_BF16 && !products->thin && kernel_point_fits(&products->shape);
-  *workspace = 0;
-  if (!products->thin && !products->stage && !products->point)
-    TRY(cudnn_plan_find(context, &problem, &products->forward));
-  most(workspace, cudnn_plan_workspace(products->forward));
+  choose_makers(products);
+  if (products->forward_by == CONV_LIBRARY) TRY(cudnn_plan_find(context, &problem, &products->forward));
+  *workspace = cudnn_plan_workspace(products->forward);
   if (!training) return STATUS_OK;
-  TRY(find_training(context, problem, products));
-  if (products->point) {
-    most(workspace, kernel_point_workspace(&products->shape) * sizeof(float));
-    return STATUS_OK;
-  }
-  most(workspace,
-       cudnn_plan_workspace(products->data) +
-           (products->data_add ? 0 : cuda_align((size_t)products->in_count * dtype_bytes(in->dtype))));
-  most(workspace, cudnn_plan_workspace(products->data_add));
-  if (products->own_filter) most(workspace, kernel_filter_workspace(&products->shape) * sizeof(float));
-  if (products->thin) most(workspace, kernel_thin_workspace(&products->shape) * sizeof(float));
-  most(workspace, cudnn_plan_workspace(products->filter));
-  if (products->filter_low)
-    most(workspace, cudnn_plan_workspace(products->filter_low) +
-                        cuda_align((size_t)products->weight_count * dtype_bytes(in->dtype)));
+  if (products->data_by == CONV_LIBRARY) TRY(find_data(context, problem, products));
+  if (products->filter_by == CONV_LIBRARY) TRY(find_filter(context, problem, products));
+  most(workspace, data_workspace(products));
+  most(workspace, filter_workspace(products));
   return STATUS_OK;
 }
 
@@ -178,71 +203,100 @@ static void *unconst(const void *pointer) {
   return same.out;
 }
 
-int conv_parts(const struct conv_products *products) {
-  return products->stage ? kernel_stage_parts(&products->shape) : 0;
+struct conv_moments conv_moments(const struct conv_products *products) {
+  struct conv_moments none = {0, 0};
+  if (products->forward_by == CONV_THIN) return kernel_thin_moments(&products->shape);
+  return products->forward_by == CONV_STAGE ? kernel_stage_moments(&products->shape) : none;
 }
 
 enum status conv_forward(struct cuda_context *context, const struct conv_products *products, const void *in,
                          const void *weight, void *out, float *part, void *workspace) {
-  if (products->stage) {
-    TRY_CUDA(kernel_stage_forward(context->stream, &products->shape, in, weight, out, part));
+  const struct conv_args *shape = &products->shape;
+  switch (products->forward_by) {
+  case CONV_THIN:
+    TRY_CUDA(kernel_thin_forward(context->stream, shape, in, weight, out, part));
     return STATUS_OK;
-  }
-  if (products->thin) {
-    TRY_CUDA(kernel_thin_forward(context->stream, &products->shape, in, weight, out));
+  case CONV_STAGE:
+    TRY_CUDA(kernel_stage_forward(context->stream, shape, in, weight, out, part));
     return STATUS_OK;
-  }
-  if (products->point) {
-    TRY_CUDA(kernel_point_forward(context->stream, &products->shape, in, weight, out));
+  case CONV_POINT:
+    TRY_CUDA(kernel_point_forward(context->stream, shape, in, weight, out));
     return STATUS_OK;
+  default:
+    return cudnn_plan_run(context, products->forward, unconst(in), unconst(weight), out, workspace);
   }
-  return cudnn_plan_run(context, products->forward, unconst(in), unconst(weight), out, workspace);
+}
+
+/* To workspace, and from there added. */
+static enum status add_data(struct cuda_context *context, const struct conv_products *products, void *d_out,
+                            void *weight, void *d_in, void *workspace) {
+  void *rest = cuda_offset(workspace, array_bytes(products, products->in_count));
+  TRY(cudnn_plan_run(context, products->data, workspace, weight, d_out, rest));
+  TRY_CUDA(kernel_add(context->stream, products->dtype, d_in, workspace, d_in, products->in_count));
+  return STATUS_OK;
 }
 
 enum status conv_backward_data(struct cuda_context *context, const struct conv_products *products,
                                const void *d_out, const void *weight, void *d_in, bool add, void *workspace) {
+  const struct conv_args *shape = &products->shape;
   void *w = unconst(weight), *y = unconst(d_out);
-  if (products->stage) {
-    TRY_CUDA(kernel_stage_data(context->stream, &products->shape, d_out, weight, d_in, add));
+  switch (products->data_by) {
+  case CONV_STAGE:
+    TRY_CUDA(kernel_stage_data(context->stream, shape, d_out, weight, d_in, add));
     return STATUS_OK;
-  }
-  if (products->half) {
-    TRY_CUDA(kernel_half_data(context->stream, &products->shape, d_out, weight, d_in, add));
+  case CONV_STRIDED:
+    TRY_CUDA(kernel_strided_data(context->stream, shape, d_out, weight, d_in, add));
     return STATUS_OK;
-  }
-  if (products->point) {
-    TRY_CUDA(kernel_point_data(context->stream, &products->shape, d_out, weight, d_in, add));
+  case CONV_POINT:
+    TRY_CUDA(kernel_point_data(context->stream, shape, d_out, weight, d_in, add));
     return STATUS_OK;
+  default:
+    if (!add) return cudnn_plan_run(context, products->data, d_in, w, y, workspace);
+    if (!products->data_add) return add_data(context, products, y, w, d_in, workspace);
+    return cudnn_plan_run(context, products->data_add, d_in, w, y, workspace);
   }
-  if (!add) return cudnn_plan_run(context, products->data, d_in, w, y, workspace);
-  if (products->data_add) return cudnn_plan_run(context, products->data_add, d_in, w, y, workspace);
-  void *rest = cuda_offset(workspace, cuda_align((size_t)products->in_count * dtype_bytes(products->dtype)));
-  TRY(cudnn_plan_run(context, products->data, workspace, w, y, rest));
-  TRY_CUDA(kernel_add(context->stream, products->dtype, d_in, workspace, d_in, products->in_count));
+}
+
+/* Rounded to workspace, and from there converted. */
+static enum status convert_filter(struct cuda_context *context, const struct conv_products *products,
+                                  void *in, void *d_out, float *d_weight, void *workspace) {
+  void *rest = cuda_offset(workspace, array_bytes(products, products->weight_count));
+  TRY(cudnn_plan_run(context, products->filter_low, in, workspace, d_out, rest));
+  TRY_CUDA(kernel_convert(context->stream, products->dtype, workspace, DTYPE_F32, d_weight,
+                          products->weight_count));
   return STATUS_OK;
 }
 
 enum status conv_backward_filter(struct cuda_context *context, const struct conv_products *products,
                                  const void *in, const void *d_out, float *d_weight, void *workspace) {
+  const struct conv_args *shape = &products->shape;
   void *x = unconst(in), *y = unconst(d_out);
-  if (products->thin) {
-    TRY_CUDA(kernel_thin_filter(context->stream, &products->shape, in, d_out, d_weight, workspace,
-                                context->tickets));
+  switch (products->filter_by) {
+  case CONV_THIN:
+    TRY_CUDA(kernel_thin_filter(context->stream, shape, in, d_out, d_weight, workspace, context->tickets));
     return STATUS_OK;
-  }
-  if (products->own_filter) {
-    TRY_CUDA(kernel_filter(context->stream, &products->shape, in, d_out, d_weight, workspace));
+  case CONV_FILTER:
+    TRY_CUDA(kernel_filter(context->stream, shape, in, d_out, d_weight, workspace));
     return STATUS_OK;
-  }
-  if (products->point) {
-    TRY_CUDA(kernel_point_filter(context->stream, &products->shape, in, d_out, d_weight, workspace));
+  case CONV_POINT:
+    TRY_CUDA(kernel_point_filter(context->stream, shape, in, d_out, d_weight, workspace));
     return STATUS_OK;
+  default:
+    if (!products->filter) return convert_filter(context, products, x, y, d_weight, workspace);
+    return cudnn_plan_run(context, products->filter, x, d_weight, y, workspace);
   }
-  if (products->filter) return cudnn_plan_run(context, products->filter, x, d_weight, y, workspace);
-  void *rest =
-      cuda_offset(workspace, cuda_align((size_t)products->weight_count * dtype_bytes(products->dtype)));
-  TRY(cudnn_plan_run(context, products->filter_low, x, workspace, y, rest));
-  TRY_CUDA(kernel_convert(context->stream, products->dtype, workspace, DTYPE_F32, d_weight,
-                          products->weight_count));
+}
+
+bool conv_norm_fits(const struct conv_products *products, const struct norm_args *norm) {
+  return products->filter_by == CONV_THIN && kernel_thin_norm_fits(&products->shape, norm);
+}
+
+size_t conv_norm_workspace(const struct conv_products *products) {
+  return products->filter_by == CONV_THIN ? kernel_thin_norm_workspace(&products->shape) * sizeof(float) : 0;
+}
+
+enum status conv_norm_filter(struct cuda_context *context, const struct conv_products *products,
+                             const struct norm_args *norm, const void *in, float *d_weight) {
+  TRY_CUDA(kernel_thin_norm_filter(context->stream, &products->shape, norm, in, d_weight));
   return STATUS_OK;
 }

@@ -7,16 +7,15 @@
 #include "model/ops/kernels.h"
 #include "model/ops/op.h"
 
+/* Who makes a product: cuDNN by a plan, or own kernels (kernels.h). */
+enum conv_maker { CONV_LIBRARY, CONV_THIN, CONV_STAGE, CONV_STRIDED, CONV_FILTER, CONV_POINT };
+
 struct conv_products {
   enum dtype dtype;
   int64_t in_count, weight_count;
-  /* By own kernels, then the plans are NULL: */
-  bool thin;       /* forward and filter */
-  bool stage;      /* forward and data */
-  bool half;       /* data */
-  bool own_filter; /* filter */
-  bool point;      /* all three */
-  struct thin_args shape;
+  struct conv_args shape;
+  enum conv_maker forward_by, data_by, filter_by;
+  /* CONV_LIBRARY's; else NULL: */
   const struct cudnn_plan *forward;
   const struct cudnn_plan *data;       /* training only, as those below */
   const struct cudnn_plan *data_add;   /* NULL: `data` to workspace, then an addition */
@@ -29,9 +28,8 @@ enum status conv_products_create(struct cuda_context *context, const struct tens
                                  const struct tensor *out, const struct conv2d_attr *attr, bool training,
                                  struct conv_products *products, size_t *workspace);
 
-/* Parts of the moments that conv_forward leaves in `part`, two floats a filter each: for kernel_norm_forward.
- * 0: this convolution leaves none. */
-int conv_parts(const struct conv_products *products);
+/* What conv_forward leaves in `part`. */
+struct conv_moments conv_moments(const struct conv_products *products);
 
 /* part: NULL if not wanted. */
 enum status conv_forward(struct cuda_context *context, const struct conv_products *products, const void *in,
@@ -40,5 +38,13 @@ enum status conv_backward_data(struct cuda_context *context, const struct conv_p
                                const void *d_out, const void *weight, void *d_in, bool add, void *workspace);
 enum status conv_backward_filter(struct cuda_context *context, const struct conv_products *products,
                                  const void *in, const void *d_out, float *d_weight, void *workspace);
+
+/* Can conv_norm_filter make the filters' gradient, where d_in is not wanted? norm: as for
+ * kernel_norm_backward. */
+bool conv_norm_fits(const struct conv_products *products, const struct norm_args *norm);
+size_t
+conv_norm_workspace(const struct conv_products *products); /* bytes at norm->workspace; 0: never fits */
+enum status conv_norm_filter(struct cuda_context *context, const struct conv_products *products,
+                             const struct norm_args *norm, const void *in, float *d_weight);
 
 #endif

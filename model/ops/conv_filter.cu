@@ -40,19 +40,19 @@ struct filter_shape {
   int64_t stages; /* in all */
 };
 
-static int64_t stages_of(const struct thin_args *a) {
+static int64_t stages_of(const struct conv_args *a) {
   return a->n * a->h * a->w / 128;
 }
 
 /* Blocks that share the pixels: they fill the device once, and are as few as take the same time. */
-static int splits_of(const struct thin_args *a) {
+static int splits_of(const struct conv_args *a) {
   const int64_t tiles = a->c / 64 * (a->filters / 64), stages = stages_of(a);
   int64_t most = BLOCKS / tiles > 0 ? BLOCKS / tiles : 1;
   if (most > stages) most = stages;
   return (int)ceil_div(stages, ceil_div(stages, most));
 }
 
-bool kernel_filter_fits(const struct thin_args *a) {
+bool kernel_filter_fits(const struct conv_args *a) {
 #ifdef CONVOY_SM90A
   if (!hopper() || a->kernel_h != 3 || a->kernel_w != 3 || a->stride != 1 || a->pad != 1 || a->c % 64 != 0 ||
       a->filters % 64 != 0 || a->n < 1 || a->n * a->h * a->w > INT32_MAX / 4096)
@@ -67,11 +67,11 @@ bool kernel_filter_fits(const struct thin_args *a) {
 #endif
 }
 
-static int64_t filter_count(const struct thin_args *a) {
+static int64_t filter_count(const struct conv_args *a) {
   return TAPS * a->filters * a->c;
 }
 
-size_t kernel_filter_workspace(const struct thin_args *args) {
+size_t kernel_filter_workspace(const struct conv_args *args) {
   const int splits = splits_of(args);
   return splits > 1 ? (size_t)splits * (size_t)filter_count(args) : 0;
 }
@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 }
 
 template <int W>
-static int launch(cudaStream_t stream, const struct thin_args *a, const void *in, const void *d_out,
+static int launch(cudaStream_t stream, const struct conv_args *a, const void *in, const void *d_out,
                   float *d_weight, float *workspace) {
   const filter_shape s = {(int)a->h,        (int)a->c,    (int)a->filters,
                           (int)(a->c / 64), splits_of(a), stages_of(a)};
@@ -220,7 +220,7 @@ static int launch(cudaStream_t stream, const struct thin_args *a, const void *in
 }
 #endif
 
-int kernel_filter(cudaStream_t stream, const struct thin_args *args, const void *in, const void *d_out,
+int kernel_filter(cudaStream_t stream, const struct conv_args *args, const void *in, const void *d_out,
                   float *d_weight, float *workspace) {
 #ifdef CONVOY_SM90A
   switch (args->w) {

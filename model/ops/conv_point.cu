@@ -29,7 +29,7 @@ struct point_shape {
   int splits, chunks; /* filter gradient: blocks that share the rows, and how many chunks each has at most */
 };
 
-static struct point_shape shape_of(const struct thin_args *a) {
+static struct point_shape shape_of(const struct conv_args *a) {
   struct point_shape s = {};
   s.h = (int)a->h, s.w = (int)a->w, s.c = (int)a->c, s.filters = (int)a->filters, s.stride = (int)a->stride;
   s.out_h = (int)a->out_h, s.out_w = (int)a->out_w;
@@ -41,12 +41,12 @@ static struct point_shape shape_of(const struct thin_args *a) {
   return s;
 }
 
-bool kernel_point_fits(const struct thin_args *a) {
+bool kernel_point_fits(const struct conv_args *a) {
   return a->kernel_h == 1 && a->kernel_w == 1 && a->pad == 0 && a->stride > 1 && a->c % TILE == 0 &&
          a->filters % TILE == 0 && a->n > 0 && a->n * a->out_h * a->out_w <= INT32_MAX - TILE;
 }
 
-size_t kernel_point_workspace(const struct thin_args *args) {
+size_t kernel_point_workspace(const struct conv_args *args) {
   const struct point_shape s = shape_of(args);
   return s.splits > 1 ? (size_t)s.splits * (size_t)s.filters * (size_t)s.c : 0;
 }
@@ -221,12 +221,12 @@ static int launch(cudaStream_t stream, const point_shape &s, const void *in, con
                        (const bf16 *)weight, (const bf16 *)d_out, (bf16 *)out, parts, add);
 }
 
-int kernel_point_forward(cudaStream_t stream, const struct thin_args *args, const void *in,
+int kernel_point_forward(cudaStream_t stream, const struct conv_args *args, const void *in,
                          const void *weight, void *out) {
   return launch<FORWARD>(stream, shape_of(args), in, weight, nullptr, out, nullptr, false);
 }
 
-int kernel_point_data(cudaStream_t stream, const struct thin_args *args, const void *d_out,
+int kernel_point_data(cudaStream_t stream, const struct conv_args *args, const void *d_out,
                       const void *weight, void *d_in, bool add) {
   if (!add) {
     int error =
@@ -236,7 +236,7 @@ int kernel_point_data(cudaStream_t stream, const struct thin_args *args, const v
   return launch<DATA>(stream, shape_of(args), nullptr, weight, d_out, d_in, nullptr, add);
 }
 
-int kernel_point_filter(cudaStream_t stream, const struct thin_args *args, const void *in, const void *d_out,
+int kernel_point_filter(cudaStream_t stream, const struct conv_args *args, const void *in, const void *d_out,
                         float *d_weight, float *workspace) {
   const struct point_shape s = shape_of(args);
   int error =

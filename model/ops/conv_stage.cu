@@ -39,10 +39,10 @@ struct stage_sums {
 };
 
 /* 8 filters by 8 pixels, two neighbouring pixels of a filter a thread, become 8 pixels by 8 filters. */
-static __device__ __forceinline__ uint32_t turn(uint32_t two) {
-  uint32_t turned;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(two));
-  return turned;
+static __device__ __forceinline__ uint32_t transpose_tile(uint32_t two) {
+  uint32_t made;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(made) : "r"(two));
+  return made;
 }
 
 /* Where a thread writes of a patch whose first pixel's first channel is `out`: in every second row 16 bytes,
@@ -77,7 +77,7 @@ static __device__ __forceinline__ void write_pair(const float (&d)[2 * WGMMA_SUM
       sums.sum[f] += x + y;
       sums.square[f] = fmaf(x, x, fmaf(y, y, sums.square[f]));
     }
-    v[i] = turn(v[i]);
+    v[i] = transpose_tile(v[i]);
   }
   transpose_quad(v, (int)threadIdx.x % 4);
   if (ADD) add_pairs(v, old);
@@ -254,14 +254,14 @@ __global__ void __launch_bounds__(THREADS, 1)
 }
 
 template <bool DATA, bool ADD, bool STATS>
-static int launch(cudaStream_t stream, const struct thin_args *args, const void *in, const void *weight,
+static int launch(cudaStream_t stream, const struct conv_args *args, const void *in, const void *weight,
                   void *out, float *part) {
   return launch_shared(stream, stage_conv<DATA, ADD, STATS>, (unsigned)stage_blocks(args->n), THREADS, SHARED,
                        (const bf16 *)in, (const bf16 *)weight, (bf16 *)out, (int)args->n, (float2 *)part);
 }
 #endif
 
-static bool first_fits(const struct thin_args *a) {
+static bool first_fits(const struct conv_args *a) {
 #ifdef CONVOY_SM90A
   return hopper() && stage_shape(a, SIZE, CHANNELS) && a->n <= INT32_MAX / (SIZE * SIZE);
 #else
@@ -270,21 +270,19 @@ static bool first_fits(const struct thin_args *a) {
 #endif
 }
 
-bool kernel_stage_fits(const struct thin_args *args) {
+bool kernel_stage_fits(const struct conv_args *args) {
   return first_fits(args) || stage2_fits(args) || stage4_fits(args);
 }
 
-int kernel_stage_parts(const struct thin_args *args) {
-  switch (args->c) {
-  case CHANNELS:
-    return stage_blocks(args->n);
-  case STAGE2_CHANNELS:
-    return (int)args->n;
-  }
-  return 0;
+/* Pieces are images. */
+struct conv_moments kernel_stage_moments(const struct conv_args *args) {
+  struct conv_moments moments = {0, args->n};
+  if (args->c == CHANNELS) moments.parts = stage_blocks(args->n);
+  if (args->c == STAGE2_CHANNELS) moments.parts = (int)args->n;
+  return moments;
 }
 
-int kernel_stage_forward(cudaStream_t stream, const struct thin_args *args, const void *in,
+int kernel_stage_forward(cudaStream_t stream, const struct conv_args *args, const void *in,
                          const void *weight, void *out, float *part) {
   if (args->c == STAGE2_CHANNELS) return stage2_forward(stream, args, in, weight, out, part);
   if (args->c == STAGE4_CHANNELS) return stage4_forward(stream, args, in, weight, out);
@@ -297,7 +295,7 @@ int kernel_stage_forward(cudaStream_t stream, const struct thin_args *args, cons
 #endif
 }
 
-int kernel_stage_data(cudaStream_t stream, const struct thin_args *args, const void *d_out,
+int kernel_stage_data(cudaStream_t stream, const struct conv_args *args, const void *d_out,
                       const void *weight, void *d_in, bool add) {
   if (args->c == STAGE2_CHANNELS) return stage2_data(stream, args, d_out, weight, d_in, add);
   if (args->c == STAGE4_CHANNELS) return stage4_data(stream, args, d_out, weight, d_in, add);

@@ -199,14 +199,14 @@ __global__ void __launch_bounds__(THREADS, 1)
 }
 
 template <bool DATA, bool ADD, bool STATS>
-static int launch(cudaStream_t stream, const struct thin_args *args, const void *in, const void *weight,
+static int launch(cudaStream_t stream, const struct conv_args *args, const void *in, const void *weight,
                   void *out, float *part) {
   return launch_shared(stream, stage2_conv<DATA, ADD, STATS>, (unsigned)args->n, THREADS, SHARED,
                        (const bf16 *)in, (const bf16 *)weight, (bf16 *)out, (float2 *)part);
 }
 #endif
 
-bool stage2_fits(const struct thin_args *a) {
+bool stage2_fits(const struct conv_args *a) {
 #ifdef CONVOY_SM90A
   return hopper() && stage_shape(a, SIZE, CHANNELS) && a->n <= BLOCKS;
 #else
@@ -215,7 +215,7 @@ bool stage2_fits(const struct thin_args *a) {
 #endif
 }
 
-int stage2_forward(cudaStream_t stream, const struct thin_args *args, const void *in, const void *weight,
+int stage2_forward(cudaStream_t stream, const struct conv_args *args, const void *in, const void *weight,
                    void *out, float *part) {
 #ifdef CONVOY_SM90A
   if (part) return launch<false, false, true>(stream, args, in, weight, out, part);
@@ -226,7 +226,7 @@ int stage2_forward(cudaStream_t stream, const struct thin_args *args, const void
 #endif
 }
 
-int stage2_data(cudaStream_t stream, const struct thin_args *args, const void *d_out, const void *weight,
+int stage2_data(cudaStream_t stream, const struct conv_args *args, const void *d_out, const void *weight,
                 void *d_in, bool add) {
 #ifdef CONVOY_SM90A
   if (add) return launch<true, true, false>(stream, args, d_out, weight, d_in, nullptr);

@@ -262,7 +262,7 @@ __global__ void __cluster_dims__(PARTS, 1, 1) __launch_bounds__(THREADS, 1)
 }
 
 template <bool DATA, bool ADD>
-static int launch(cudaStream_t stream, const struct thin_args *args, const void *in, const void *weight,
+static int launch(cudaStream_t stream, const struct conv_args *args, const void *in, const void *weight,
                   void *out) {
   const dim3 grid(PARTS, CHANNELS / WGMMA_TILE, (unsigned)ceil_div(args->n, IMAGES));
   return launch_shared(stream, stage4_conv<DATA, ADD>, grid, THREADS, SHARED, (const bf16 *)in,
@@ -270,7 +270,7 @@ static int launch(cudaStream_t stream, const struct thin_args *args, const void 
 }
 #endif
 
-bool stage4_fits(const struct thin_args *a) {
+bool stage4_fits(const struct conv_args *a) {
 #ifdef CONVOY_SM90A
   return hopper() && stage_shape(a, SIZE, CHANNELS) && a->n <= MOST;
 #else
@@ -279,7 +279,7 @@ bool stage4_fits(const struct thin_args *a) {
 #endif
 }
 
-int stage4_forward(cudaStream_t stream, const struct thin_args *args, const void *in, const void *weight,
+int stage4_forward(cudaStream_t stream, const struct conv_args *args, const void *in, const void *weight,
                    void *out) {
 #ifdef CONVOY_SM90A
   return launch<false, false>(stream, args, in, weight, out);
@@ -289,7 +289,7 @@ int stage4_forward(cudaStream_t stream, const struct thin_args *args, const void
 #endif
 }
 
-int stage4_data(cudaStream_t stream, const struct thin_args *args, const void *d_out, const void *weight,
+int stage4_data(cudaStream_t stream, const struct conv_args *args, const void *d_out, const void *weight,
                 void *d_in, bool add) {
 #ifdef CONVOY_SM90A
   if (add) return launch<true, true>(stream, args, d_out, weight, d_in);

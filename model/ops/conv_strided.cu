@@ -47,7 +47,7 @@ template <> struct order<OTHERS> {
   enum { CORNERS = 3, TAPS = 5, STEPS = 3 };
 };
 
-template <int C> struct half_shape {
+template <int C> struct strided_shape {
   enum {
     CHANNELS = C,
     FILTERS = 2 * C,
@@ -68,7 +68,7 @@ template <int C> struct half_shape {
 #ifdef CONVOY_SM90A
 /* Addresses in shared memory; barriers: a step's filters are there; they are done with; a chunk of d_out is
  * there. */
-struct half_memory {
+struct strided_memory {
   uint32_t filter, image, full, empty, there;
 };
 
@@ -78,7 +78,7 @@ template <typename T> static __device__ __forceinline__ constexpr int digit(T di
 
 /* `count` pixels from d_out on, by the threads that multiply, and zeros in place of those beyond. */
 template <typename K>
-static __device__ __forceinline__ void copy_pixels(const half_memory &m, const bf16 *d_out, int count) {
+static __device__ __forceinline__ void copy_pixels(const strided_memory &m, const bf16 *d_out, int count) {
   enum { ROWS = MULTIPLY / 8 /* at once */ };
   const int row = (int)threadIdx.x / 8, piece = (int)threadIdx.x % 8;
   const uint32_t to = m.image + (uint32_t)(row * 128 + (piece ^ row % 8) * 16);
@@ -97,7 +97,7 @@ static __device__ __forceinline__ void copy_pixels(const half_memory &m, const b
 
 /* Filters for 64 channels from `weight` on, by one warp group. */
 template <typename K, part P>
-static __device__ __forceinline__ void copy_filters(const half_memory &m, const bf16 *weight) {
+static __device__ __forceinline__ void copy_filters(const strided_memory &m, const bf16 *weight) {
   enum { ROWS = WGMMA_GROUP / 8 /* at once */, FILTER = TAPS * K::CHANNELS };
   typedef order<P> O;
   const int thread = (int)threadIdx.x % WGMMA_GROUP, row = thread / 8, piece = thread % 8;
@@ -159,7 +159,8 @@ static __device__ __forceinline__ void multiply_step(float (&d)[order<P>::CORNER
  */
 template <typename K, part P>
 static __device__ __forceinline__ void multiply_all(float (&d)[order<P>::CORNERS][WGMMA_SUMS],
-                                                    uint32_t (&a)[2][4][4], const half_memory &m, int first) {
+                                                    uint32_t (&a)[2][4][4], const strided_memory &m,
+                                                    int first) {
   typedef order<P> O;
   uint32_t place[4];
   fragment_places<K>(place, m.image, first);
@@ -191,15 +192,15 @@ static __device__ __forceinline__ void multiply_all(float (&d)[order<P>::CORNERS
 
 /* A thread's places in d_in: 16 bytes of the first corner of two of the group's 64 pixels, and 32 channels
  * further the same again. */
-struct half_places {
+struct strided_places {
   bf16 *to[2];
   bool inside[2];
 };
 
 template <typename K>
-static __device__ __forceinline__ half_places places_of(bf16 *d_in, int first, int count) {
+static __device__ __forceinline__ strided_places places_of(bf16 *d_in, int first, int count) {
   const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x % WGMMA_GROUP / 32;
-  half_places p;
+  strided_places p;
 #pragma unroll
   for (int row = 0; row < 2; row++) {
     const int pixel = first + 16 * warp + lane / 4 + 8 * row, x = pixel % K::SIZE, line = pixel / K::SIZE;
@@ -210,21 +211,21 @@ static __device__ __forceinline__ half_places places_of(bf16 *d_in, int first, i
 }
 
 template <typename K>
-static __device__ __forceinline__ uint4 *corner_place(const half_places &p, int corner, int i) {
+static __device__ __forceinline__ uint4 *corner_place(const strided_places &p, int corner, int i) {
   return reinterpret_cast<uint4 *>(p.to[i / 2] + (corner / 2 * 2 * K::SIZE + corner % 2) * K::CHANNELS +
                                    i % 2 * 32);
 }
 
 /* What a corner is added to. */
 template <typename K>
-static __device__ __forceinline__ void load_corner(const half_places &p, int corner, uint4 (&old)[4]) {
+static __device__ __forceinline__ void load_corner(const strided_places &p, int corner, uint4 (&old)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; i++)
     if (p.inside[i / 2]) old[i] = *corner_place<K>(p, corner, i);
 }
 
 template <typename K, bool ADD>
-static __device__ __forceinline__ void write_corner(const float (&d)[WGMMA_SUMS], const half_places &p,
+static __device__ __forceinline__ void write_corner(const float (&d)[WGMMA_SUMS], const strided_places &p,
                                                     int corner, const uint4 (&old)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; i++) {
@@ -242,8 +243,8 @@ static __device__ __forceinline__ void write_corner(const float (&d)[WGMMA_SUMS]
 
 /* What a block does: `count` pixels from d_out and, with their corners, d_in on. */
 template <typename K, part P, bool ADD>
-static __device__ __forceinline__ void make_part(const half_memory &m, const bf16 *d_out, const bf16 *weight,
-                                                 bf16 *d_in, int count) {
+static __device__ __forceinline__ void make_part(const strided_memory &m, const bf16 *d_out,
+                                                 const bf16 *weight, bf16 *d_in, int count) {
   enum { CORNERS = order<P>::CORNERS, CORNER = P == LAST ? 3 : 0 };
   const int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / WGMMA_GROUP, 0);
   if (group == GROUPS) {
@@ -259,7 +260,7 @@ static __device__ __forceinline__ void make_part(const half_memory &m, const bf1
     uint32_t a[2][4][4];
     uint4 old[2][4];
     multiply_all<K, P>(d, a, m, first);
-    const half_places p = places_of<K>(d_in, first, count);
+    const strided_places p = places_of<K>(d_in, first, count);
     if (ADD) load_corner<K>(p, CORNER, old[0]);
     wgmma_wait<0>();
 #pragma unroll
@@ -274,11 +275,11 @@ static __device__ __forceinline__ void make_part(const half_memory &m, const bf1
 
 template <typename K, bool ADD>
 __global__ void __launch_bounds__(THREADS, 1)
-    half_data(const bf16 *d_out, const bf16 *weight, bf16 *d_in, int n) {
+    strided_data(const bf16 *d_out, const bf16 *weight, bf16 *d_in, int n) {
 #ifdef CONVOY_WGMMA
   extern __shared__ __align__(128) uint8_t memory[];
   __shared__ uint64_t barriers[2 * AHEAD * STEPS + K::CHUNKS];
-  half_memory m;
+  strided_memory m;
   m.filter = (shared_address(memory) + ALIGN - 1) / ALIGN * ALIGN, m.image = m.filter + K::SLOTS * SLOT;
   m.full = shared_address(barriers), m.empty = m.full + 8 * AHEAD * STEPS;
   m.there = m.empty + 8 * AHEAD * STEPS;
@@ -307,23 +308,23 @@ __global__ void __launch_bounds__(THREADS, 1)
 }
 
 template <typename K, bool ADD>
-static int launch(cudaStream_t stream, const struct thin_args *args, const bf16 *d_out, const bf16 *weight,
+static int launch(cudaStream_t stream, const struct conv_args *args, const bf16 *d_out, const bf16 *weight,
                   bf16 *d_in) {
   const int64_t blocks = ceil_div(args->n, K::IMAGES) * K::BLOCKS;
-  return launch_shared(stream, half_data<K, ADD>, (unsigned)blocks, THREADS, K::SHARED, d_out, weight, d_in,
-                       (int)args->n);
+  return launch_shared(stream, strided_data<K, ADD>, (unsigned)blocks, THREADS, K::SHARED, d_out, weight,
+                       d_in, (int)args->n);
 }
 
 template <int C>
-static int launch_shape(cudaStream_t stream, const struct thin_args *args, const void *d_out,
+static int launch_shape(cudaStream_t stream, const struct conv_args *args, const void *d_out,
                         const void *weight, void *d_in, bool add) {
-  return (add ? launch<half_shape<C>, true> : launch<half_shape<C>, false>)(stream, args, (const bf16 *)d_out,
-                                                                            (const bf16 *)weight,
-                                                                            (bf16 *)d_in);
+  return (add ? launch<strided_shape<C>, true>
+              : launch<strided_shape<C>, false>)(stream, args, (const bf16 *)d_out, (const bf16 *)weight,
+                                                 (bf16 *)d_in);
 }
 #endif
 
-bool kernel_half_fits(const struct thin_args *a) {
+bool kernel_strided_fits(const struct conv_args *a) {
 #ifdef CONVOY_SM90A
   return hopper() && (a->c == 64 || a->c == 128 || a->c == 256) && a->filters == 2 * a->c &&
          a->out_h == 1024 / a->c && a->out_w == a->out_h && a->h == 2 * a->out_h && a->w == a->h &&
@@ -335,8 +336,8 @@ bool kernel_half_fits(const struct thin_args *a) {
 #endif
 }
 
-int kernel_half_data(cudaStream_t stream, const struct thin_args *args, const void *d_out, const void *weight,
-                     void *d_in, bool add) {
+int kernel_strided_data(cudaStream_t stream, const struct conv_args *args, const void *d_out,
+                        const void *weight, void *d_in, bool add) {
 #ifdef CONVOY_SM90A
   if (args->c == 64) return launch_shape<64>(stream, args, d_out, weight, d_in, add);
   if (args->c == 128) return launch_shape<128>(stream, args, d_out, weight, d_in, add);

@@ -71,6 +71,21 @@ __device__ __forceinline__ void norm_loaded() {
   asm volatile("" ::: "memory");
 }
 
+/* Backward, what one thread a channel does with the sums of d and d (in - mean): the parameters' gradients,
+ * and x = slant, y = offset of d_in = weight invstd (d - mean(d) - xhat mean(d xhat)) = scale d + slant (in -
+ * mean)
+ * + offset. share: 1 / rows; 0: mean and invstd are constants. */
+static __device__ __forceinline__ float2 norm_finish(const struct norm_args &args, double2 total, float share,
+                                                     float invstd, float weight, int64_t channel) {
+  const float d_bias = (float)total.x, d_weight = (float)(total.y * (double)invstd);
+  if (blockIdx.x == 0) {
+    if (args.d_bias) args.d_bias[channel] = d_bias;
+    if (args.d_weight) args.d_weight[channel] = d_weight;
+  }
+  const float scale = -weight * invstd * share;
+  return make_float2(scale * d_weight * invstd, scale * d_bias);
+}
+
 static inline int norm_blocks(void) {
   int device = 0, multiprocessors = 1;
   (void)cudaGetDevice(&device);

@@ -75,11 +75,12 @@ struct norm_args {
   bool d_in_add, d_residual_add;
   float *d_weight, *d_bias; /* channels; NULL: not wanted */
   float *workspace;         /* kernel_channel_workspace */
-  /* kernel_norm_forward: moments of parts of the rows if they are known, as kernel_stage_forward leaves them;
-   * NULL: they are not. rows / images of an image. */
+  /* kernel_norm_forward: moments of parts of the rows if they are known; NULL: they are not. Of `pieces`
+   * equal pieces of the rows the part i of p has i, i + p, i + 2 p, … part (parts,channels,2): mean, and sum
+   * of the squared differences from it. */
   const float *part;
   int parts;
-  int64_t images;
+  int64_t pieces;
   uint32_t *tickets;
 };
 
@@ -94,60 +95,78 @@ int kernel_norm_apply(struct CUstream_st *stream, const struct norm_args *args);
  * wanted) and d_residual. */
 int kernel_norm_backward(struct CUstream_st *stream, const struct norm_args *args);
 
-/* ---- bf16 convolutions of few taps (conv_thin.cu): in (n,h,w,c), weight (filters,kernel_h,kernel_w,c), out
- * (n,out_h,out_w,filters); sums are fp32 ---- */
+/* ---- convolutions of bf16: in (n,h,w,c), weight (filters,kernel_h,kernel_w,c), out (n,out_h,out_w,filters);
+ * sums are fp32 ---- */
 
-struct thin_args {
+struct conv_args {
   int64_t n, h, w, c, filters, kernel_h, kernel_w, out_h, out_w, stride, pad;
 };
 
+/* Moments that a forward leaves for kernel_norm_forward: norm_args' parts and pieces. parts 0: it leaves
+ * none.
+ */
+struct conv_moments {
+  int parts;
+  int64_t pieces;
+};
+
+/* ---- of few taps (conv_thin.cu) ---- */
+
 /* Is the shape one of these? At most 32 taps, filters in groups of 64, a row of the image in shared memory.
  */
-bool kernel_thin_fits(const struct thin_args *args);
-size_t kernel_thin_workspace(const struct thin_args *args); /* floats, of kernel_thin_filter */
-int kernel_thin_forward(struct CUstream_st *stream, const struct thin_args *args, const void *in,
-                        const void *weight, void *out);
-int kernel_thin_filter(struct CUstream_st *stream, const struct thin_args *args, const void *in,
+bool kernel_thin_fits(const struct conv_args *args);
+size_t kernel_thin_workspace(const struct conv_args *args); /* floats, of kernel_thin_filter */
+struct conv_moments kernel_thin_moments(const struct conv_args *args);
+/* part: norm_args' or NULL: not wanted. */
+int kernel_thin_forward(struct CUstream_st *stream, const struct conv_args *args, const void *in,
+                        const void *weight, void *out, float *part);
+int kernel_thin_filter(struct CUstream_st *stream, const struct conv_args *args, const void *in,
                        const void *d_out, float *d_weight, float *workspace, uint32_t *tickets);
 
-/* ---- 3x3 bf16 convolutions, stride 1 unless said, pad 1, on Hopper's tensor cores; arrays as above, sums
- * are fp32. On other devices, and in builds without code for Hopper, nothing fits. ---- */
+/* The filters' gradient through batch normalisation with the batch's statistics and, if it is there, relu
+ * (conv_thin_norm.cu): d_weight from norm->d_out and norm->in, the convolution's result, with norm->d_weight
+ * and d_bias as of kernel_norm_backward. norm->d_in, the convolution's gradient, is not made.
+ * norm->workspace: kernel_thin_norm_workspace floats. */
+bool kernel_thin_norm_fits(const struct conv_args *args, const struct norm_args *norm);
+size_t kernel_thin_norm_workspace(const struct conv_args *args);
+int kernel_thin_norm_filter(struct CUstream_st *stream, const struct conv_args *args,
+                            const struct norm_args *norm, const void *in, float *d_weight);
+
+/* ---- 3x3, stride 1 unless said, pad 1, on Hopper's tensor cores. On other devices, and in builds without
+ * code for Hopper, nothing fits. ---- */
 
 /* 64 to 64 channels on 32x32 images (conv_stage.cu), or 128 to 128 on 16x16 (conv_stage2.cu), then at most
  * one image a multiprocessor, or 512 to 512 on 4x4 (conv_stage4.cu), then at most 128 images? */
-bool kernel_stage_fits(const struct thin_args *args);
-/* Parts of `part` below. 0: forward leaves none, `part` is not read. */
-int kernel_stage_parts(const struct thin_args *args);
-/* part (parts,filters,2), NULL: not wanted: mean, and sum of the squared differences from it, of what each
- * part of the images contributes to out: part i of p has images i, i + p, i + 2 p, ... */
-int kernel_stage_forward(struct CUstream_st *stream, const struct thin_args *args, const void *in,
+bool kernel_stage_fits(const struct conv_args *args);
+struct conv_moments kernel_stage_moments(const struct conv_args *args);
+int kernel_stage_forward(struct CUstream_st *stream, const struct conv_args *args, const void *in,
                          const void *weight, void *out, float *part);
-int kernel_stage_data(struct CUstream_st *stream, const struct thin_args *args, const void *d_out,
+int kernel_stage_data(struct CUstream_st *stream, const struct conv_args *args, const void *d_out,
                       const void *weight, void *d_in, bool add);
 
 /* Filter gradients where that pays (conv_filter.cu): channels and filters in groups of 64, images 8, 16 or
  * 32 wide, a batch that is not too large. */
-bool kernel_filter_fits(const struct thin_args *args);
-size_t kernel_filter_workspace(const struct thin_args *args); /* floats */
-int kernel_filter(struct CUstream_st *stream, const struct thin_args *args, const void *in, const void *d_out,
+bool kernel_filter_fits(const struct conv_args *args);
+size_t kernel_filter_workspace(const struct conv_args *args); /* floats */
+int kernel_filter(struct CUstream_st *stream, const struct conv_args *args, const void *in, const void *d_out,
                   float *d_weight, float *workspace);
 
-/* Data gradients with stride 2 (conv_half.cu): 64 to 128 channels on 32x32 images, any batch; 128 to 256 on
- * 16x16 or 256 to 512 on 8x8, then at most 132 images. */
-bool kernel_half_fits(const struct thin_args *args);
-int kernel_half_data(struct CUstream_st *stream, const struct thin_args *args, const void *d_out,
-                     const void *weight, void *d_in, bool add);
+/* Data gradients with stride 2 (conv_strided.cu): 64 to 128 channels on 32x32 images, any batch; 128 to 256
+ * on 16x16 or 256 to 512 on 8x8, then at most 132 images. */
+bool kernel_strided_fits(const struct conv_args *args);
+int kernel_strided_data(struct CUstream_st *stream, const struct conv_args *args, const void *d_out,
+                        const void *weight, void *d_in, bool add);
 
-/* ---- 1x1 bf16 convolutions with a stride (conv_point.cu); arrays as above ---- */
+/* ---- 1x1 with a stride (conv_point.cu) ---- */
 
 /* Channels and filters in groups of 64, no padding? */
-bool kernel_point_fits(const struct thin_args *args);
-size_t kernel_point_workspace(const struct thin_args *args); /* floats, of kernel_point_filter */
-int kernel_point_forward(struct CUstream_st *stream, const struct thin_args *args, const void *in,
+bool kernel_point_fits(const struct conv_args *args);
+size_t kernel_point_workspace(const struct conv_args *args); /* floats, of kernel_point_filter */
+int kernel_point_forward(struct CUstream_st *stream, const struct conv_args *args, const void *in,
                          const void *weight, void *out);
-int kernel_point_data(struct CUstream_st *stream, const struct thin_args *args, const void *d_out,
+int kernel_point_data(struct CUstream_st *stream, const struct conv_args *args, const void *d_out,
                       const void *weight, void *d_in, bool add);
-int kernel_point_filter(struct CUstream_st *stream, const struct thin_args *args, const void *in,
+int kernel_point_filter(struct CUstream_st *stream, const struct conv_args *args, const void *in,
                         const void *d_out, float *d_weight, float *workspace);
 
 /* out[count] = the sum of parts (splits,count), in order; count is a multiple of 4 (parts.cu). */

@@ -153,7 +153,7 @@ stage_kernels() {
 stage_memory() { # the memory and race checkers on the newest build's own kernels
   local names=() checked
   command -v compute-sanitizer >/dev/null || { say "no compute-sanitizer"; return 0; }
-  for checked in stage_conv stage2_conv stage4_conv half_data filter_parts point_product thin_ norm_ sum_parts update; do names+=(--kernel-regex "kns=$checked"); done
+  for checked in stage_conv stage2_conv stage4_conv strided_data filter_parts point_product thin_ norm_ sum_parts update; do names+=(--kernel-regex "kns=$checked"); done
   CONVOY_EAGER=1 on 0 70 memcheck compute-sanitizer --tool memcheck "${names[@]}" "$newest" bench step --model resnet18 --precision bf16 --batch 128 --steps 1 --repeats 1 &
   alone
   CONVOY_EAGER=1 on "$(other)" 70 racecheck compute-sanitizer --tool racecheck "${names[@]}" "$newest" bench step --model resnet18 --precision bf16 --batch 4 --steps 1 --repeats 1

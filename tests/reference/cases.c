@@ -212,6 +212,19 @@ static const struct op_case conv_bn_cases[] = {
     FUSED(2, 32, 32, 64, 64, 3, 1, 1, RELU), /* moments of several blocks */
     FUSED(3, 16, 16, 64, 128, 1, 2, 0, NONE),
     FUSED(3, 16, 16, 128, 128, 3, 1, 1, RELU),
+    FUSED(3, 25, 27, 3, 64, 3, 1, 1,
+          RELU), /* few taps: bands with an end, none; filters in groups, many images */
+    FUSED(3, 24, 21, 3, 64, 3, 1, 1, NONE),
+    FUSED(2, 33, 31, 1, 128, 5, 2, 2, RELU),
+    FUSED(300, 5, 5, 3, 64, 3, 1, 1, RELU),
+    FUSED(2, 12, 9, 32, 64, 1, 1, 0, RELU),
+    FUSED(3, 9, 9, 3, 64, 3, 1, 1, GELU),
+    RUNNING_BN(1, 3, 9, 9, 3, 64, 3, 9, 9, RELU),
+    RESIDUAL(3, 9, 9, 3, 64, 3, 1, 1, 9, 9, RELU),
+    {.desc = {.in_count = 1, /* means far from zero */
+              .in = {T4(3, 12, 12, 3)},
+              .attr.conv_bn = {{64, 3, 3, 1, 0, false}, {1e-5f, false}, ACTIVATION_RELU}},
+     .offset = 4},
 };
 
 /* input; filters, kernel (square), stride, pad, bias; activation; window and its stride */
