@@ -57,10 +57,8 @@ static void put_panel(FILE *script, const struct report_run *run, const struct r
   fputs("plot ", script);
   for (int s = 0; s < figure->count; s++) {
     const struct report_series *series = &figure->series[s];
-    fprintf(script,
-            "%s$f%ds%d using 1:2 with %s linewidth 1.5 linecolor '%s' dashtype %d pointtype 7 pointsize 0.4 "
-            "title ",
-            s ? ", " : "", index, s, series->count <= 40 ? "linespoints" : "lines",
+    fprintf(script, "%s$f%ds%d using 1:2 with %s linewidth 1.5 linecolor '%s' dashtype %d title ",
+            s ? ", " : "", index, s, series->count <= 40 ? "linespoints pointtype 7 pointsize 0.4" : "lines",
             report_colours[series->run], series->dashed ? 2 : 1);
     put_quoted(script, run[series->run].folder);
   }

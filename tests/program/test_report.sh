@@ -56,6 +56,9 @@ words = "".join(tree.parse(sys.argv[1]).getroot().itertext())
 for text in ["Training loss", "Test accuracy", "Learning rate", *sys.argv[2:]]:
     assert text in words, text
 PYTHON
+  ranks 1 report "$WORK/a" "$WORK/long" --out "$WORK/page.html" --svg "$WORK/curves.svg" --png "$WORK/curves.png"
+  expect 0 "pictures of a long run, whose points are not marked"
+  [ -s "$WORK/err.txt" ] && fail "gnuplot complains of a long run" "$WORK/err.txt"
   ranks 1 report "$WORK/a" --out "$WORK/page1.html" --svg "$WORK/none/curves.svg"
   expect 4 "a picture in a folder that is not there"
   pass "gnuplot draws the curves as SVG and PNG"
