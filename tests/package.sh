@@ -33,7 +33,8 @@ version=$("$build/app/convoy" --version | sed -n 's/^convoy //p')
 # ---- cmake --install ----
 cmake --install "$build" --prefix "$work/prefix" > "$work/install.txt" || fail "cmake --install" "$work/install.txt"
 for file in bin/convoy share/bash-completion/completions/convoy share/zsh/vendor-completions/_convoy share/man/man1/convoy.1 \
-  share/doc/convoy/README.md share/doc/convoy/LICENSE share/doc/convoy/configs/resnet18.conf; do
+  share/doc/convoy/README.md share/doc/convoy/LICENSE share/doc/convoy/configs/resnet18.conf \
+  share/doc/convoy/{app,data,jobs,jobs/packages}/README.md share/doc/convoy/app/{FAQ,training}.md; do
   [ -s "$work/prefix/$file" ] || fail "$file is not installed" "$work/install.txt"
 done
 "$work/prefix/bin/convoy" --version > "$work/version.txt" || fail "the installed program does not start" "$work/version.txt"
