@@ -98,13 +98,14 @@ mpirun -n 2 "$convoy" eval --data "$data" --checkpoint "$out" --backend cpu </de
 
 launch="mpirun -n 2"
 [ "$(id -u)" != 0 ] || launch="mpirun --allow-run-as-root -n 2"
+note=
+[ $kind != generated ] || note=$'NOTE         these images were generated; give real ones: jobs/quickstart.sh IMAGES\n'
 cat <<END
 
 Program      $convoy            (--help lists the commands, 'train --help' every option)
 Shards       $data
 Run          $out: run.json, loss.csv (a row every 20 steps), epochs.csv, checkpoints/
-$([ $kind = generated ] && echo 'NOTE         these images were generated; give real ones: jobs/quickstart.sh IMAGES
-')
+$note
 Next         train longer:   $launch $convoy train --data $data --out runs/longer --config jobs/configs/simplecnn.conf --epochs 10
              a ResNet:       $launch $convoy train --data $data --out runs/resnet20 --config jobs/configs/resnet20.conf
              on two GPUs:    the same command lines; each rank takes a GPU (--backend auto)
