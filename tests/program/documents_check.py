@@ -4,6 +4,7 @@ usage: documents_check.py ROOT CONVOY     prints a line for each fault; exit cod
 
 - a relative link leads to a file of the tree, an anchor to a heading there;
 - a named source, script, recipe or document is there; one below tests/ is found without that;
+- every source of app/ and data/ is named by the README there;
 - a command line's options are those of its command; any other option is one of Convoy's, or of a program named below;
 - every option of every command, and every environment variable of Convoy that the program reads, stands in a document.
 """
@@ -94,6 +95,17 @@ def check_names(name, text, files):
             faults.append(f"{name}: names {named}, which is not in the tree")
 
 
+def check_sources(folder, files):
+    """Sources that the folder's README names in no table; `options*.c`, `dataset` and `shard_set` name some."""
+    rows = "\n".join(line for line in documents[f"{folder}/README.md"].splitlines() if line.startswith("|"))
+    named = [os.path.basename(name) for name in re.findall(r"`([\w*./]+)`", rows)]
+    for file in sorted(files):
+        base = os.path.basename(file)
+        if os.path.dirname(file) == folder and base.endswith(".c"):
+            if not any(fnmatch.fnmatch(base, name) or base == name + ".c" for name in named):
+                faults.append(f"{folder}/README.md: no row names {base}")
+
+
 def command_lines(text):
     """(command, words behind it) of what calls the program or a job script that trains."""
     for line in re.sub(r"\\\n", " ", text).splitlines():
@@ -131,6 +143,8 @@ for name, text in documents.items():
     check_links(name, text, headings, files)
     check_names(name, text, files)
     check_options(name, text)
+for folder in ("app", "data"):
+    check_sources(folder, files)
 said = {option for text in documents.values() for option in OPTION.findall(text)}
 for command, options in known.items():
     faults += [f"convoy {command} --{option} stands in no document" for option in sorted(options - said)]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The documents say what the program and the tree have: links, named files, options, environment variables; and the check of
+# The documents say what the program and the tree have: links, named files, sources, options, environment variables; and the check of
 # that finds a fault of each kind, planted in copies.
 # shellcheck source=tests/program/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -24,7 +24,8 @@ finds() {
 finds "a dead link" README.md 's|(app/FAQ.md)|(app/QAF.md)|' "README.md: link to app/QAF.md, which is not in the tree"
 finds "an anchor without a heading" README.md 's|models.md#fine-tuning|models.md#tuning|' "link to app/models.md#tuning, where no heading"
 finds "a heading that is gone" app/run.md 's|^## Watching a run|## Looking on|' "link to app/run.md#watching-a-run, where no heading"
-finds "a file that is not there" app/README.md 's|signals\.c|signal.c|' "app/README.md: names signal.c"
+finds "a file that is not there" CONTRIBUTING.md 's|tests/package\.sh|tests/packing.sh|' "CONTRIBUTING.md: names tests/packing.sh"
+finds "a source without a row" app/README.md "/signals\.c/d" "app/README.md: no row names signals.c"
 finds "a test that is not there" app/faults.md 's|program/test_stop|program/test_halt|' "names program/test_halt.sh"
 finds "an option that no program has" app/FAQ.md 's|--expect-ranks|--expected-ranks|' "app/FAQ.md: no program has an option --expected-ranks"
 finds "an option of another command" README.md 's|eval --data shards/cifar10|eval --lr 1 --data shards/cifar10|' \
