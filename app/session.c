@@ -38,6 +38,10 @@ static enum status build(struct session *session, const struct session_plan *pla
   return plan->fuse ? graph_fuse(session->graph) : STATUS_OK;
 }
 
+enum status session_build(struct session *session, const struct session_plan *plan) {
+  return world_agree(session->world, build(session, plan));
+}
+
 void session_test_part(const struct session *session, int64_t *first, int64_t *count) {
   int64_t total = session->dataset->test.count, batch = session->eval_batch;
   int64_t batches = (total + batch - 1) / batch, last;
@@ -140,7 +144,7 @@ static enum status fill(struct session *session, const struct session_plan *plan
 enum status session_start(struct session *session, const struct session_plan *plan) {
   const struct world *world = session->world;
   session->eval_batch = plan->eval_batch;
-  TRY(world_agree(world, build(session, plan)));
+  if (!session->graph) TRY(session_build(session, plan));
   const struct backend_table *table;
   TRY(world_agree(world, backend_find(plan->backend, &table)));
   TRY(world_agree(world, table->open(world, &plan->device, &session->backend)));

@@ -41,8 +41,11 @@ enum status session_open(const struct world *world, const char *data, unsigned n
 enum status session_open_limited(const struct world *world, const char *data, unsigned need, int64_t limit,
                                  struct session *session);
 
-/* Builds the model for the data set and opens backend and net. The plan's eval batches and the room for them
- * are added here: net.eval_batch, and the larger of net.plan_* and what an evaluation needs. */
+/* Builds the model for the data set: session->graph. */
+enum status session_build(struct session *session, const struct session_plan *plan);
+
+/* Opens backend and net; builds the model first if that is not done. The plan's eval batches and the room for
+ * them are added here: net.eval_batch, and the larger of net.plan_* and what an evaluation needs. */
 enum status session_start(struct session *session, const struct session_plan *plan);
 
 /* Frees the net and what the device holds of the data, early: nothing is computed any more. */

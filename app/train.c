@@ -3,6 +3,7 @@
 #include "app/train.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "app/initial.h"
@@ -49,22 +50,33 @@ static enum status check_folders(const struct train_options *o) {
   return o->tensorboard[0] ? tensorboard_check(o->tensorboard, mode_of(o)) : STATUS_OK;
 }
 
+/* What needs no device: the data, the plan, the model and, for a new run, its first parameters. */
+static enum status prepare_host(struct train *train) {
+  const struct world *world = train->world;
+  const struct train_options *o = &train->options;
+  int64_t limit = o->memory_limit > 0 ? (int64_t)(o->memory_limit * 0x1p20) : -1;
+  TRY(TRACE("open data", session_open_limited(world, o->data, DATASET_TRAIN, limit, &train->session)));
+  start_part(&train->start, "data");
+  TRY(check_signals(train));
+  TRY(world_agree(world, train_plan(train)));
+  TRY(session_build(&train->session, &train->plan));
+  if (o->resume || o->init[0] || o->check) return STATUS_OK;
+  enum status status = net_draw(train->session.graph, (uint64_t)o->seed, world->cores, &train->drawn);
+  start_part(&train->start, "parameters");
+  return world_agree(world, status);
+}
+
 /* All that a run needs; refuses what can be refused without a look at checkpoints. */
 static enum status prepare(struct train *train) {
   const struct world *world = train->world;
   const struct train_options *o = &train->options;
   TRY(world_agree(world, check_ranks(train)));
   TRY(world_agree(world, world->rank == 0 ? check_folders(o) : STATUS_OK));
-  int64_t limit = o->memory_limit > 0 ? (int64_t)(o->memory_limit * 0x1p20) : -1;
   struct backend_warming warming;
   backend_warm_begin(backend_choices[o->backend], world, &warming);
-  enum status opened =
-      TRACE("open data", session_open_limited(world, o->data, DATASET_TRAIN, limit, &train->session));
+  enum status status = prepare_host(train);
   backend_warm_end(&warming);
-  TRY(opened);
-  start_part(&train->start, "data");
-  TRY(check_signals(train));
-  TRY(world_agree(world, train_plan(train)));
+  TRY(status);
   TRY(session_start(&train->session, &train->plan));
   TRY(check_signals(train));
   return banner_print(train);
@@ -140,10 +152,14 @@ static enum status load_state(struct train *train) {
   const struct world *world = train->world;
   struct net *net = train->session.net;
   enum status status = STATUS_OK;
-  if (train->trainer.at.step == 0 && train->options.init[0] == '\0')
+  if (train->drawn)
+    status = net_begin(net, train->drawn);
+  else if (train->trainer.at.step == 0 && train->options.init[0] == '\0')
     status = net_init(net, (uint64_t)train->options.seed);
   else if (world->rank == 0)
     status = snapshot_put(&train->snapshot);
+  free(train->drawn);
+  train->drawn = NULL;
   TRY(world_agree(world, status));
   return net_broadcast(net);
 }
@@ -259,6 +275,7 @@ enum status train_command(int argc, char **argv, const struct world *world) {
   runlog_close(train.runlog);
   if (world_agreed(world, status)) snapshot_destroy(&train.snapshot); /* else the device may never be done */
   record_destroy(&train.record);
+  free(train.drawn);
   session_close(&train.session, status);
   watchdog_stop(train.watchdog, status);
   tell_time(&train, status, clock_seconds() - begin - (train.trainer.pace.saves - saves));

@@ -16,6 +16,7 @@ struct train {
   struct session_plan plan;
   struct start start;
   double rate_factor; /* of --lr, by --scale-lr */
+  float *drawn;       /* the parameters that a new run begins with, until its net has them; NULL: not drawn */
   struct record record;
   struct snapshot snapshot;      /* elsewhere than on rank 0 only the parameters */
   struct runlog *runlog;         /* rank 0 */

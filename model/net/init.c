@@ -5,6 +5,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
 #include "model/base/random.h"
 #include "model/base/thread.h"
@@ -74,4 +75,14 @@ void init_params(const struct layout *layout, uint64_t seed, int threads, float 
     started++;
   draw(&work);
   while (started > 0) pthread_join(thread[--started], NULL);
+}
+
+enum status net_draw(const struct graph *graph, uint64_t seed, int threads, float **params) {
+  struct layout layout;
+  TRY(layout_create(graph, &layout));
+  float *made = calloc((size_t)layout.all_count, sizeof *made);
+  if (made) init_params(&layout, seed, threads, made);
+  layout_destroy(&layout);
+  *params = made;
+  return made ? STATUS_OK : RAISE(STATUS_INPUT, "no memory for the initial parameters");
 }

@@ -297,17 +297,20 @@ enum status net_write(struct net *net, enum net_region region, const float *host
   return region == NET_PARAMS ? refresh_low(net) : STATUS_OK;
 }
 
-enum status net_init(struct net *net, uint64_t seed) {
-  size_t bytes = (size_t)net->layout.all_count * sizeof(float);
-  float *host = calloc(1, bytes);
-  if (!host) return RAISE(STATUS_INPUT, "out of memory");
-  init_params(&net->layout, seed, net->backend->world->cores, host);
-  enum status status = net_write(net, NET_PARAMS, host);
-  free(host);
-  for (int i = 0; i < 2 && status == STATUS_OK; i++)
+enum status net_begin(struct net *net, const float *params) {
+  TRY(net_write(net, NET_PARAMS, params));
+  for (int i = 0; i < 2; i++)
     if (net->slot[i])
-      status = net->backend->table->zero(net->backend, net->slot[i],
-                                         (size_t)net->layout.parameter_count * sizeof(float));
+      TRY(net->backend->table->zero(net->backend, net->slot[i],
+                                    (size_t)net->layout.parameter_count * sizeof(float)));
+  return STATUS_OK;
+}
+
+enum status net_init(struct net *net, uint64_t seed) {
+  float *params;
+  TRY(net_draw(net->graph, seed, net->backend->world->cores, &params));
+  enum status status = net_begin(net, params);
+  free(params);
   return status;
 }
 

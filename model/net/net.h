@@ -67,6 +67,10 @@ void net_destroy(struct net *net); /* NULL: nothing */
 
 /* Initial parameters, each a function of (seed, its name); running mean 0, variance 1; optimizer state 0. */
 enum status net_init(struct net *net, uint64_t seed);
+/* The same in two steps, of which the first needs no net: the graph's parameters, drawn by so many threads
+ * into memory that the caller frees, and a net that begins with them. */
+enum status net_draw(const struct graph *graph, uint64_t seed, int threads, float **params);
+enum status net_begin(struct net *net, const float *params);
 
 /* Loads the plan of the next steps: this rank's sample list, and one row a step (copied; row.slot is set
  * here, and row.first counts from the list's begin). The steps that follow take the rows in order; rows of

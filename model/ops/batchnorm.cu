@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(CHANNEL_THREADS, 1)
 /* Shifted sums of a tile's channels, as channel_sum_all gives them, from the moments of parts of the rows. */
 static __device__ __forceinline__ double2 norm_sum_parts(const norm_args &args, int tile, int64_t channels,
                                                          double2 (&group)[CHANNEL_THREADS], float *shift) {
-  enum { LOADS = 8 }; /* in flight */
+  enum { LOADS = 16 }; /* in flight */
   const int groups = CHANNEL_THREADS / tile, v = (int)threadIdx.x % tile, mine = (int)threadIdx.x / tile;
   const int64_t channel = (int64_t)blockIdx.y * tile + v;
   const float2 *part = (const float2 *)args.part + channel;

@@ -5,7 +5,7 @@
 enum {
   BAND = 512,   /* places of a block at once, about */
   BLOCKS = 264, /* that walk over the bands, at most */
-  MOST_SHARED = 40960
+  MOST_SHARED = 28672
 };
 
 bool kernel_thin_fits(const struct conv_args *a) {
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(THIN_THREADS, 2)
 __global__ void __launch_bounds__(THIN_THREADS, 2)
     thin_filter(const __grid_constant__ thin_shape s, const bf16 *in, const bf16 *d_out, float *partial) {
   extern __shared__ bf16 window[];
-  __shared__ float total[THIN_FILTERS][THIN_TAPS + 1];
+  __shared__ thin_total total;
   const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, group = lane / 4, member = lane % 4;
   const int first = (int)blockIdx.y * THIN_FILTERS;
   float sum[2][8][4] = {};
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(THIN_THREADS, 2)
   add_filters(sum, total);
   float *mine = partial + ((int64_t)blockIdx.x * s.filters + first) * s.taps;
   for (int i = (int)threadIdx.x; i < THIN_FILTERS * s.taps; i += THIN_THREADS)
-    mine[i] = total[i / s.taps][i % s.taps];
+    mine[i] = total.of(i / s.taps, i % s.taps);
 }
 
 /* Pieces are bands, if they are of the same size. */

@@ -12,7 +12,7 @@
 enum {
   BAND = 1024,  /* places of a block at once, about */
   BLOCKS = 132, /* that walk over the bands, at most; one fits a multiprocessor */
-  MOST_SHARED = 28672,
+  MOST_SHARED = 24576,
   LOADS = 8 /* parts in flight a thread, at the end */
 };
 
@@ -85,8 +85,8 @@ __global__ void __launch_bounds__(THIN_THREADS, 1)
     thin_norm_filter(const __grid_constant__ thin_shape s, const __grid_constant__ struct norm_args norm,
                      const bf16 *in, float *partial) {
   extern __shared__ bf16 window[];
-  __shared__ float products[THIN_FILTERS][THIN_TAPS + 1], sums[THIN_WARPS][THIN_FILTERS][2],
-      all_ones[THIN_TAPS];
+  __shared__ thin_total products;
+  __shared__ float sums[THIN_WARPS][THIN_FILTERS][2], all_ones[THIN_TAPS];
   const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, group = lane / 4, member = lane % 4;
   const int first = (int)blockIdx.y * THIN_FILTERS, mine = first + 8 * group;
   const bf16 *x = (const bf16 *)norm.in + mine, *d = (const bf16 *)norm.d_out + mine;
@@ -135,10 +135,10 @@ __global__ void __launch_bounds__(THIN_THREADS, 1)
   add_sums(f, sums);
   add_filters(of_d, products);
   for (int i = (int)threadIdx.x; i < THIN_FILTERS * s.taps; i += THIN_THREADS)
-    to[i / s.taps * values_of(s) + i % s.taps] = products[i / s.taps][i % s.taps];
+    to[i / s.taps * values_of(s) + i % s.taps] = products.of(i / s.taps, i % s.taps);
   add_filters(of_x, products);
   for (int i = (int)threadIdx.x; i < THIN_FILTERS * s.taps; i += THIN_THREADS)
-    to[i / s.taps * values_of(s) + s.taps + i % s.taps] = products[i / s.taps][i % s.taps];
+    to[i / s.taps * values_of(s) + s.taps + i % s.taps] = products.of(i / s.taps, i % s.taps);
   if (threadIdx.x < 2 * THIN_FILTERS) {
     float total = 0;
 #pragma unroll
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(THIN_THREADS, 1)
 }
 
 /* A block a filter: sums its values over all blocks' parts, in order, and puts them together. */
-enum { VALUES = 128 /* places for 3 taps + 2 */, SLICES = 4 };
+enum { VALUES = 128 /* places for 3 taps + 2 */, SLICES = 8 };
 __global__ void __launch_bounds__(VALUES *SLICES)
     thin_norm_finish(const __grid_constant__ thin_shape s, const __grid_constant__ struct norm_args norm,
                      const float *partial, int parts, float share, float *d_weight) {

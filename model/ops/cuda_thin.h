@@ -72,13 +72,22 @@ struct thin_band {
 /* Copies what a band's windows cover, zeros outside of the image. */
 static __device__ __forceinline__ void load_band(const thin_shape &s, const thin_band &band, const bf16 *in,
                                                  bf16 *window) {
+  enum { LOADS = 8 }; /* in flight a thread */
   const int first = band.row * s.stride - s.pad, edge = s.pad * s.c, width = s.w * s.c;
+  const int count = s.in_rows * s.pitch;
   const bf16 *image = in + band.image * s.h * width;
   __syncthreads(); /* the band before it is done with */
-  for (int i = (int)threadIdx.x; i < s.in_rows * s.pitch; i += THIN_THREADS) {
-    const int row = i / s.pitch, y = first + row, x = i - row * s.pitch - edge;
-    const bool inside = y >= 0 && y < s.h && x >= 0 && x < width;
-    window[i] = inside ? image[y * width + x] : from_float<bf16>(0);
+  for (int i = (int)threadIdx.x; i < count; i += LOADS * THIN_THREADS) {
+    bf16 value[LOADS];
+#pragma unroll
+    for (int u = 0; u < LOADS; u++) {
+      const int at = i + u * THIN_THREADS, row = at / s.pitch, y = first + row, x = at - row * s.pitch - edge;
+      const bool inside = at < count && y >= 0 && y < s.h && x >= 0 && x < width;
+      value[u] = inside ? image[y * width + x] : from_float<bf16>(0);
+    }
+#pragma unroll
+    for (int u = 0; u < LOADS; u++)
+      if (i + u * THIN_THREADS < count) window[i + u * THIN_THREADS] = value[u];
   }
   __syncthreads();
 }
@@ -134,21 +143,28 @@ static __device__ __forceinline__ void multiply_filters(float (&sum)[2][8][4], c
   }
 }
 
-/* The sums of all warps, which add in order: total[filter][tap]. */
-static __device__ __forceinline__ void add_filters(const float (&sum)[2][8][4],
-                                                   float (&total)[THIN_FILTERS][THIN_TAPS + 1]) {
+/* A block's sums on their way to memory: of its even and of its odd warps. */
+struct thin_total {
+  float half[2][THIN_FILTERS][THIN_TAPS + 1];
+  __device__ __forceinline__ float of(int filter, int tap) const {
+    return half[0][filter][tap] + half[1][filter][tap];
+  }
+};
+
+/* The sums of all warps, which add in order. */
+static __device__ __forceinline__ void add_filters(const float (&sum)[2][8][4], thin_total &total) {
   const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, group = lane / 4, member = lane % 4;
-  for (int w = 0; w < THIN_WARPS; w++) {
+  for (int turn = 0; turn < THIN_WARPS / 2; turn++) {
     __syncthreads();
-    if (warp != w) continue;
+    if (warp / 2 != turn) continue;
 #pragma unroll
     for (int t = 0; t < 2; t++)
 #pragma unroll
       for (int j = 0; j < 8; j++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-          float *to = &total[8 * (2 * member + i % 2) + j][16 * t + group + i / 2 * 8];
-          *to = sum[t][j][i] + (w ? *to : 0.0f);
+          float *to = &total.half[warp % 2][8 * (2 * member + i % 2) + j][16 * t + group + i / 2 * 8];
+          *to = sum[t][j][i] + (turn ? *to : 0.0f);
         }
   }
   __syncthreads();
