@@ -70,6 +70,7 @@ static enum status infer_all(struct builder *b, enum dtype compute, float smooth
     node->desc.training = node->backward; /* a frozen beginning only evaluates */
     for (int k = 0; k < node->desc.in_count; k++) {
       int value = node_in(b, i, k);
+      node->desc.fixed_in[k] = value <= 0 || !plan->node[value - 1].backward;
       if (value < 0) {
         node->desc.in[k] = tensor_1d(DTYPE_I32, plan->batch);
       } else if (value == 0) {

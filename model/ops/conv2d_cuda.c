@@ -19,7 +19,7 @@ enum status conv2d_cuda_create(struct op_context *context, const struct op_desc 
   struct conv2d_state made = {.dtype = desc->in[0].dtype, .bias = attr->bias, .channels = attr->filters};
   made.rows = tensor_count(&signature->out) / attr->filters;
   TRY(conv_products_create(cuda_context_of(context), &desc->in[0], &signature->out, attr, desc->training,
-                           &made.products, workspace));
+                           desc->training && !desc->fixed_in[0], &made.products, workspace));
   size_t sums = kernel_channel_workspace(made.dtype, made.rows, made.channels) * sizeof(float);
   if (attr->bias && desc->training && sums > *workspace) *workspace = sums;
   return op_state_cuda(&made, sizeof made, state);

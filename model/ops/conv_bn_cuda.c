@@ -30,7 +30,7 @@ enum status conv_bn_cuda_create(struct op_context *context, const struct op_desc
                                  .epsilon = attr->batchnorm.epsilon,
                                  .batch = (float)desc->in[0].dim[0]};
   TRY(conv_products_create(cuda_context_of(context), &desc->in[0], &signature->out, &attr->conv,
-                           desc->training, &made.products, workspace));
+                           desc->training, desc->training && !desc->fixed_in[0], &made.products, workspace));
   if (desc->training) {
     const struct conv_moments moments = conv_moments(&made.products);
     const size_t needed[] = {kernel_channel_workspace(made.norm.dtype, made.norm.rows, made.norm.channels) *

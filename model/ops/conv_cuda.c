@@ -151,8 +151,8 @@ static size_t filter_workspace(const struct conv_products *products) {
 }
 
 enum status conv_products_create(struct cuda_context *context, const struct tensor *in,
-                                 const struct tensor *out, const struct conv2d_attr *attr, bool training,
-                                 struct conv_products *products, size_t *workspace) {
+                                 const struct tensor *out, const struct conv2d_attr *attr, bool filter,
+                                 bool data, struct conv_products *products, size_t *workspace) {
   struct conv_problem problem;
   memset(&problem, 0, sizeof problem); /* padding too: problems are compared as bytes */
   problem.kind = CONV_FORWARD;
@@ -186,11 +186,10 @@ enum status conv_products_create(struct cuda_context *context, const struct tens
   choose_makers(products);
   if (products->forward_by == CONV_LIBRARY) TRY(cudnn_plan_find(context, &problem, &products->forward));
   *workspace = cudnn_plan_workspace(products->forward);
-  if (!training) return STATUS_OK;
-  if (products->data_by == CONV_LIBRARY) TRY(find_data(context, problem, products));
-  if (products->filter_by == CONV_LIBRARY) TRY(find_filter(context, problem, products));
-  most(workspace, data_workspace(products));
-  most(workspace, filter_workspace(products));
+  if (data && products->data_by == CONV_LIBRARY) TRY(find_data(context, problem, products));
+  if (data) most(workspace, data_workspace(products));
+  if (filter && products->filter_by == CONV_LIBRARY) TRY(find_filter(context, problem, products));
+  if (filter) most(workspace, filter_workspace(products));
   return STATUS_OK;
 }
 

@@ -17,16 +17,17 @@ struct conv_products {
   enum conv_maker forward_by, data_by, filter_by;
   /* CONV_LIBRARY's; else NULL: */
   const struct cudnn_plan *forward;
-  const struct cudnn_plan *data;       /* training only, as those below */
+  const struct cudnn_plan *data;       /* where its product is wanted, as those below */
   const struct cudnn_plan *data_add;   /* NULL: `data` to workspace, then an addition */
   const struct cudnn_plan *filter;     /* to fp32 */
   const struct cudnn_plan *filter_low; /* if filter is NULL: to workspace in dtype, then converted */
 };
 
-/* Chooses plans; *workspace is the most bytes that one of the calls below needs. */
+/* Chooses plans for forward and, if wanted, for the gradients of filters and data; *workspace is the most
+ * bytes that one of the calls below needs. */
 enum status conv_products_create(struct cuda_context *context, const struct tensor *in,
-                                 const struct tensor *out, const struct conv2d_attr *attr, bool training,
-                                 struct conv_products *products, size_t *workspace);
+                                 const struct tensor *out, const struct conv2d_attr *attr, bool filter,
+                                 bool data, struct conv_products *products, size_t *workspace);
 
 /* What conv_forward leaves in `part`. */
 struct conv_moments conv_moments(const struct conv_products *products);

@@ -99,6 +99,7 @@ struct op_desc {
   bool training; /* false: forward only, running statistics, nothing saved */
   int in_count;
   struct tensor in[OP_MAX_IN]; /* activations in the compute type (fp32 or bf16); dim[0] is the batch */
+  bool fixed_in[OP_MAX_IN];    /* training: nothing before it learns, so its gradient is never wanted */
   union {
     struct conv2d_attr conv2d;
     struct batchnorm_attr batchnorm;
@@ -188,7 +189,7 @@ struct op_io {
   const float *scale; /* 1 / samples in the global batch */
   /* backward only */
   const void *d_out;
-  void *d_in[OP_MAX_IN];        /* NULL: not wanted */
+  void *d_in[OP_MAX_IN];        /* NULL: not wanted; so always for a fixed_in */
   bool d_in_add[OP_MAX_IN];     /* add to what d_in holds; else overwrite */
   float *d_param[OP_MAX_PARAM]; /* fp32, overwritten; NULL: not wanted */
 };

@@ -133,7 +133,9 @@ enum status trial_run(struct trial *trial, struct backend *backend, enum trial_m
   enum status status = STATUS_OK;
   void *state = NULL, *memory = NULL, *scale = NULL;
   size_t workspace = 0;
-  TRY_OUT(op->create(backend->context, &trial->desc, &trial->signature, &state, &workspace));
+  struct op_desc desc = trial->desc;
+  for (int i = 0; i < OP_MAX_IN; i++) desc.fixed_in[i] = mode == TRIAL_NO_D_IN;
+  TRY_OUT(op->create(backend->context, &desc, &trial->signature, &state, &workspace));
   TRY_OUT(place(backend, trial, mode));
   TRY_OUT(table->alloc(backend, sizeof trial->scale, &scale));
   TRY_OUT(table->upload(backend, scale, &trial->scale, sizeof trial->scale));
