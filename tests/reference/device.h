@@ -56,22 +56,28 @@ static inline void assert_close(const char *what, const double *found, const dou
 }
 
 /* Opens the backend and runs the tests on it; returns how many failed. A backend may refuse bf16. */
-static inline int suite_run(const struct world *world, enum precision precision,
-                            const struct CMUnitTest *tests, size_t count) {
-  struct backend_options options = {.precision = precision, .init_timeout_seconds = 60};
-  enum status status = table->open(world, &options, &backend);
-  if (status == STATUS_INPUT && precision == PRECISION_BF16) {
-    printf("%s: %s refused: %s\n", table->name, precision_name(precision), error_message());
+static inline int suite_run_with(const struct world *world, const struct backend_options *options,
+                                 const struct CMUnitTest *tests, size_t count) {
+  const char *precision = precision_name(options->precision);
+  enum status status = table->open(world, options, &backend);
+  if (status == STATUS_INPUT && options->precision == PRECISION_BF16) {
+    printf("%s: %s refused: %s\n", table->name, precision, error_message());
     return 0;
   }
   if (status != STATUS_OK) {
     error_print(stderr);
     return 1;
   }
-  printf("%s, %s\n", backend->description, precision_name(precision));
-  int failed = _cmocka_run_group_tests(precision_name(precision), tests, count, NULL, NULL);
+  printf("%s, %s\n", backend->description, precision);
+  int failed = _cmocka_run_group_tests(precision, tests, count, NULL, NULL);
   table->close(backend);
   return failed;
+}
+
+static inline int suite_run(const struct world *world, enum precision precision,
+                            const struct CMUnitTest *tests, size_t count) {
+  const struct backend_options options = {.precision = precision, .init_timeout_seconds = 60};
+  return suite_run_with(world, &options, tests, count);
 }
 
 #endif
