@@ -3,11 +3,13 @@
  * argument names. test_ops_on_backend holds small batches to the reference, which would take minutes for
  * large ones, where kernels take other paths (several images a block, ends, limits). Those are held here to
  * the backend's own conv2d of one image, and to doubles from there on. Algorithms are deterministic, so none
- * is timed; own kernels are the same ones. Exit 77 where the backend has no device here. */
+ * is timed; own kernels are the same ones. CONVOY_TEST_MOST: batches of at most so many images, for checkers
+ * that take their time. Exit 77 where the backend has no device here. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -31,17 +33,21 @@ static const int sizes[2][2][8] = {{{9}, {16}}, {{133, 267}, {117, 128, 132, 133
  * tie, by two where what is added to was rounded before. Sums: of up to half a million terms in fp32; in bf16
  * a filter's gradient, or what it is the gradient of, may be rounded once more. An image too many or too few
  * counts 1; rounding averages out over a row: of 100 times an image, bf16 and 27 taps leave about
- * 100 * 2^-9 / sqrt(27) = 0.04. */
-static const struct tolerance limit_fp32 = {2e-5, 1e-4, 1e-4, 0.05}, limit_bf16 = {4e-3, 2e-2, 4e-3, 0.25};
+ * 100 * 2^-9 / sqrt(27) = 0.04. Not so in conv_bn: where relu is closed the convolution's gradient has nearly
+ * one value in all places of a filter; its rounding to bf16, which all copies have in common, moves the
+ * counts of the filters' gradient by up to 1 %. */
+static const struct tolerance limit_fp32 = {2e-5, 1e-4, 1e-4, 0.05, 0},
+                              limit_bf16 = {4e-3, 2e-2, 4e-3, 0.25, 0.012};
 
 static void add_to_old(const struct problem *p, struct work *work, const struct batch *batch) {
   work->io.d_in[0] = copies(p->old, p->in, batch);
   work->io.d_in_add[0] = true;
 }
 
-static void assert_filters(const struct problem *p, const struct work *work, const struct batch *batch) {
+static void assert_filters(const struct problem *p, const struct work *work, const struct batch *batch,
+                           double slack) {
   assert_device_sum("filters' gradient", work->io.d_param[0], p->d_weight, p->filters,
-                    p->weights / p->filters, batch);
+                    p->weights / p->filters, batch, slack);
 }
 
 /* d_in, which is added to `old` or overwritten. */
@@ -60,7 +66,7 @@ static void check_conv2d(const struct problem *p, struct batch *batch) {
   assert_images("out", work.io.out, p->y, p->out, batch, NULL);
   backward(&work);
   assert_d_in(p, &work, batch);
-  assert_filters(p, &work, batch);
+  assert_filters(p, &work, batch, 0);
   add_to_old(p, &work, batch);
   backward(&work);
   assert_d_in(p, &work, batch);
@@ -116,8 +122,8 @@ static void assert_moments(const struct problem *p, const struct op_io *io, cons
     square[k] = rows * (variance + mean[k] * mean[k]);
     mean[k] *= rows;
   }
-  assert_sum("mean", mean, p->sum, 1, p->filters, batch);
-  assert_sum("1/sqrt(variance)", square, p->square, 1, p->filters, batch);
+  assert_sum("mean", mean, p->sum, 1, p->filters, batch, 0);
+  assert_sum("1/sqrt(variance)", square, p->square, 1, p->filters, batch, 0);
   for (int i = 0; i < 2; i++) {
     read_into(found, io->batch_statistic[i], DTYPE_F32, p->filters);
     assert_close(i ? "batch variance" : "batch mean", found, want[i], p->filters, 1e-5);
@@ -128,9 +134,9 @@ static void assert_backward(const struct problem *p, const struct work *work, co
   const struct op_io *io = &work->io;
   if (io->d_in[0]) assert_d_in(p, work, batch);
   if (io->d_in[1]) assert_images("residual's gradient", io->d_in[1], p->d_sum, p->out, batch, NULL);
-  assert_filters(p, work, batch);
-  assert_device_sum("scale's gradient", io->d_param[1], p->d_scale, 1, p->filters, batch);
-  assert_device_sum("shift's gradient", io->d_param[2], p->d_shift, 1, p->filters, batch);
+  assert_filters(p, work, batch, limit.rounded);
+  assert_device_sum("scale's gradient", io->d_param[1], p->d_scale, 1, p->filters, batch, 0);
+  assert_device_sum("shift's gradient", io->d_param[2], p->d_shift, 1, p->filters, batch, 0);
 }
 
 static void check_conv_bn(const struct problem *p, bool residual, struct batch *batch) {
@@ -157,14 +163,16 @@ static void check_conv_bn(const struct problem *p, bool residual, struct batch *
 
 static void copies_give_what_one_gives(void **state) {
   const int *const first = sizes[table->device][dtype == DTYPE_BF16];
+  const char *given = getenv("CONVOY_TEST_MOST");
+  const int most = given ? atoi(given) : BATCH_MOST;
   release_to(0); /* of a test that failed */
   struct problem p = problem_create(*state);
   each_alone(&p, p.d_out);
-  for (const int *n = first; *n; n++) {
+  for (const int *n = first; *n && *n <= most; n++) {
     struct batch batch = batch_of(*n);
     check_conv2d(&p, &batch);
   }
-  for (const int *n = first; *n; n++) {
+  for (const int *n = first; *n && *n <= most; n++) {
     struct batch batch = batch_of(*n);
     check_conv_bn(&p, false, &batch);
     if (p.in == p.out) check_conv_bn(&p, true, &batch);
