@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Measures Convoy on a machine with GPUs, beside PyTorch where it is installed: the CUDA suites, test accuracy,
-# throughput. Every part has a time limit and its own lines in the log; a part that fails does not stop the others.
+# throughput, whole processes. Every part has a time limit and its own lines in the log; a part that fails does not stop the others.
 #
-# usage: results/measure.sh STAGE...      stages: tests sanitizers simplecnn resnet18 throughput peers
+# usage: results/measure.sh STAGE...      stages: tests sanitizers simplecnn resnet18 throughput bench whole peers
 # environment (defaults in brackets):
-#   OUT             folder for measure.log, tests.log, sanitizers.log, table.txt, runs.tar.gz [runs/measure]
+#   OUT             folder for measure.log, table.txt, runs.tar.gz and the stages' own logs [runs/measure]
 #   WORK            scratch: shards and run folders, reused by a later call [/tmp/convoy-measure]
 #   CONVOY_BUILD    a build folder, or an archive of results/bundle.sh; built if it is not there [build]
 #   IMAGES | DATA   images to import, or a folder of shards [generated images]
@@ -17,7 +17,7 @@
 #   REHEARSE=1      tiny sizes: only shows that every part runs
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-[ $# -gt 0 ] || { sed -n '5,17p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//'; exit 2; }
+[ $# -gt 0 ] || { sed -n '5,18p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//'; exit 2; }
 OUT=$(realpath -m "${OUT:-runs/measure}")
 WORK=${WORK:-/tmp/convoy-measure}
 build=$(realpath -m "${CONVOY_BUILD:-build}")
@@ -189,6 +189,44 @@ stage_throughput() {
   done
 }
 
+stage_bench() { # a step and its parts, on one rank
+  local work
+  for work in "resnet18 $precision $(pick 512 16) $(pick 100 2)" "resnet18 $precision $(pick 128 4) $(pick 400 2)" "simplecnn fp32 128 $(pick 5000 20)"; do
+    read -r model type batch steps <<<"$work"
+    part "$(pick 60 200)" "$convoy" bench step --backend "$backend" --model "$model" --precision "$type" --batch "$batch" --steps "$steps" || continue
+    cat "$WORK/part.log" >>"$OUT/bench.log"
+    row "bench $model $type, batch $batch" "$(grep -a '^step:' "$WORK/part.log")"
+  done
+}
+
+# whole NAME LAUNCHER... -- OPTION...: a process of resnet18's from before its launch to its end.
+whole() {
+  local name=$1 begin launcher=()
+  shift
+  while [ "$1" != -- ]; do launcher+=("$1") && shift; done
+  shift
+  begin=$(date +%s.%N)
+  part "$(pick 60 200)" "${launcher[@]}" "$convoy" train --backend "$backend" --data "$data" --out "$WORK/runs/whole" --overwrite \
+    --config jobs/configs/resnet18.conf --plan-cache "$WORK/plans" "${tiny[@]}" "$@" || return 0
+  row "whole process, $name" "$(awk -v a="$begin" -v b="$(date +%s.%N)" 'BEGIN { printf "%.2f", b - a }') s, $(grep -aoE 'first step at [0-9.]* s' "$WORK/part.log"), accuracy $(accuracy whole)"
+  { echo "== $name" && cat "$WORK/part.log"; } >>"$OUT/whole.log"
+}
+stage_whole() {
+  local i clocks once=(--eval-every 15 --checkpoint-every 1000000)
+  shards || return 1
+  rm -rf "$WORK/plans"
+  nvidia-smi --query-gpu=clocks.sm,power.draw,temperature.gpu,clocks_event_reasons.active --format=csv,noheader -lms 200 >"$OUT/clocks.log" 2>&1 </dev/null &
+  clocks=$!
+  whole "algorithms timed, evaluated and saved each epoch" mpirun -n 1 --
+  whole "evaluated and saved each epoch" mpirun -n 1 --
+  for i in 1 2 3; do
+    whole "one evaluation and save ($i)" -- "${once[@]}"
+    whole "the same by mpirun ($i)" mpirun -n 1 -- "${once[@]}"
+  done
+  kill "$clocks" 2>/dev/null
+  wait "$clocks" 2>/dev/null || true
+}
+
 peer() { # peer RANKS SCRIPT OPTION...
   local n=$1 script=$2
   shift 2
@@ -231,6 +269,8 @@ for stage in "$@"; do
     simplecnn) stage_simplecnn || failed=1 ;;
     resnet18) stage_resnet18 || failed=1 ;;
     throughput) stage_throughput || failed=1 ;;
+    bench) stage_bench || failed=1 ;;
+    whole) stage_whole || failed=1 ;;
     peers) stage_peers || failed=1 ;;
     *) say "no such stage"; failed=1 ;;
   esac
