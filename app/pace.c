@@ -28,6 +28,10 @@ void pace_part(struct pace *pace, const struct world *world, double *part) {
   pace_begin(pace, world);
 }
 
+void pace_restart(struct pace *pace) {
+  pace->steps = pace->wait = pace->data = pace->evaluation = pace->saves = pace->planning = 0;
+}
+
 void pace_step(struct pace *pace) {
   pace->epoch_steps++;
 }

@@ -6,13 +6,14 @@
 
 #include "model/base/world.h"
 
-/* Seconds since the run was started or resumed, of this rank. */
+/* Seconds since the end of the first step (until then: start.h), of this rank. No part but the two that are
+ * said to be parts overlaps another. */
 struct pace {
   double steps;      /* in steps; the following two are parts of it */
   double wait;       /* waiting for other ranks; 0 where a device computes: its waits are its work, too */
   double data;       /* waiting for the reader of a streamed set */
   double evaluation; /* in evaluations */
-  double saves;      /* in which the steps stood for a save */
+  double saves;      /* in which the steps stood for a save, or the end waited for one */
   double planning;   /* drawing the order of an epoch */
 
   bool device; /* the ranks' steps run on devices */
@@ -34,6 +35,8 @@ void pace_begin(struct pace *pace, const struct world *world);
 double pace_lap(struct pace *pace, const struct world *world);
 /* What passed since the last lap was no step: adds it to one of the counts. */
 void pace_part(struct pace *pace, const struct world *world, double *part);
+/* What was counted so far is the start's: from here on the counts above begin anew, not the epoch's. */
+void pace_restart(struct pace *pace);
 /* One more step of the epoch is done. */
 void pace_step(struct pace *pace);
 

@@ -3,6 +3,7 @@
 #include "app/train.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -234,18 +235,20 @@ static enum status finish(struct train *train) {
   return trainer_end(&train->trainer);
 }
 
-/* Rank 0, at the end of a run that made steps: where its time went. `closing`: what came after them, without
- * the wait for a save. */
+/* Rank 0, at the end of a run that made steps: where its time went, in parts that add up to all of it.
+ * `closing`: what came after the steps, without the wait for a save. */
 static void tell_time(const struct train *train, enum status status, double closing) {
   const struct pace *pace = &train->trainer.pace;
   const struct start *start = &train->start;
   if (!train->described || start->seconds == 0) return;
   if (status != STATUS_OK && status != STATUS_STOPPED) return;
+  double all = clock_seconds() - start->launched;
+  double parts = start->seconds + pace->steps + pace->evaluation + pace->saves + pace->planning + closing;
   log_info(
-      "time: start %.2f s, steps %.2f, evaluations %.2f, saves %.2f, planning %.2f, closing %.2f; %.2f s "
-      "since launch",
+      "time: start %.2f s, steps %.2f, evaluations %.2f, saves %.2f, planning %.2f, closing %.2f, rest %.2f; "
+      "%.2f s since launch",
       start->seconds, pace->steps, pace->evaluation, pace->saves, pace->planning, closing,
-      clock_seconds() - start->launched);
+      fmax(all - parts, 0), all);
 }
 
 enum status train_command(int argc, char **argv, const struct world *world) {

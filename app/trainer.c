@@ -144,8 +144,8 @@ static enum status settle_all(struct trainer *t) {
   return STATUS_OK;
 }
 
-/* Waits for the run's first step and says what the start took. Its early look at the metrics changes nothing.
- */
+/* Waits for the run's first step and says what the start took, of which the steps' times know nothing. Its
+ * early look at the metrics changes nothing. */
 static enum status tell_start(struct trainer *t, uint64_t ticket) {
   struct net_metrics metrics;
   char text[512];
@@ -193,11 +193,20 @@ static enum status enqueue(struct trainer *t, int64_t position) {
   if (t->session->stream) TRY(wait_for_data(t, position));
   world_set_step(world, t->enqueued + 1);
   TRY(TRACE("step", net_train_step(t->session->net, &t->session->train, count, &t->ticket[slot])));
-  if (t->start->seconds == 0) TRY(tell_start(t, t->ticket[slot]));
+  bool first_of_run = t->start->seconds == 0;
+  if (first_of_run) TRY(tell_start(t, t->ticket[slot]));
   t->spent[slot] = lap(t);
+  if (first_of_run) pace_restart(&t->pace);
   t->enqueued++;
   if (t->enqueued - t->at.step > TRAINER_LAG) TRY(settle_one(t));
   return STATUS_OK;
+}
+
+/* trainer_save; what it takes is counted. */
+static enum status save(struct trainer *t, bool best, bool wait) {
+  enum status status = trainer_save(t, best, wait);
+  count(t, &t->pace.saves);
+  return status;
 }
 
 /* Saves in the middle of an epoch where it is due, by steps or by the metrics: at the same step on all ranks.
@@ -209,10 +218,7 @@ static enum status save_if_due(struct trainer *t, int64_t position) {
   bool by_steps = o->checkpoint_every > 0 && t->enqueued % o->checkpoint_every == 0;
   if (!by_steps && !t->save_wanted) return STATUS_OK;
   TRY(settle_all(t));
-  if (t->not_finite) return STATUS_OK;
-  enum status status = trainer_save(t, false, false);
-  count(t, &t->pace.saves);
-  return status;
+  return t->not_finite ? STATUS_OK : save(t, false, false);
 }
 
 /* Trains to the end of the epoch or of the run, or until the metrics ask for the end. */
@@ -284,9 +290,9 @@ static enum status finish_epoch(struct trainer *t) {
   const struct train_options *o = t->options;
   struct checkpoint_progress *at = &t->at;
   enum status status = test(t);
+  count(t, &t->pace.evaluation);
   if (status == STATUS_STOPPED) return status;
   if (status != STATUS_OK) return error_trace(status, __func__);
-  count(t, &t->pace.evaluation);
   TRY(pace_gather(&t->pace, t->session->world, &t->spread));
   TRY(world_agree(t->session->world, log_epoch(t)));
   double accuracy = t->tested.samples ? (double)t->tested.correct / (double)t->tested.samples : -1;
@@ -300,9 +306,7 @@ static enum status finish_epoch(struct trainer *t) {
   bool only_epochs = o->checkpoint_every == 0 && o->checkpoint_minutes == 0;
   bool by_steps = o->checkpoint_every > 0 && at->step % o->checkpoint_every == 0;
   if (!best && !only_epochs && !by_steps && !t->save_wanted && at->step < t->last_step) return STATUS_OK;
-  status = trainer_save(t, best, false);
-  count(t, &t->pace.saves);
-  return status;
+  return save(t, best, false);
 }
 
 /* ---- the run ---- */
@@ -318,8 +322,10 @@ static enum status fail_not_finite(struct trainer *t) {
 }
 
 static enum status stop(struct trainer *t) {
-  TRY(trainer_save_end(t));
-  if (t->at.step > 0 && t->common_save != t->at.step) TRY(trainer_save(t, false, true));
+  enum status status = trainer_save_end(t);
+  count(t, &t->pace.saves);
+  TRY(status);
+  if (t->at.step > 0 && t->common_save != t->at.step) TRY(save(t, false, true));
   return world_agree(t->session->world, STATUS_STOPPED);
 }
 
@@ -337,7 +343,7 @@ enum status trainer_run(struct trainer *t) {
       if (status == STATUS_STOPPED) return stop(t);
       if (status != STATUS_OK) return error_trace(status, __func__);
     } else if (at_end) {
-      TRY(trainer_save(t, false, false));
+      TRY(save(t, false, false));
     }
   }
   return STATUS_OK;

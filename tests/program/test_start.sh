@@ -5,6 +5,21 @@
 data=$WORK/data
 set_of "$data" 256 64
 
+# tell_parts WHAT WALL [MOST]: the last line says where the time went, in parts that add up to no more than WALL seconds, of
+# which the steps had at most MOST.
+tell_parts() {
+  tail -n 1 "$WORK/out.txt" | awk -v wall="$2" -v most="${3:-$2}" '{
+    n = split($0, word, /[ ,;]+/)
+    for (i = 1; i < n; i++) {
+      if (word[i + 1] !~ /^[0-9.]+$/) continue
+      if (word[i + 3] == "since") total = word[i + 1]; else { sum += word[i + 1]; part[word[i]] = word[i + 1]; parts++ }
+    }
+    d = total - sum
+    good = $1 == "time:" && parts == 7 && d < 0.045 && d > -0.045 && total > 0 && total <= wall + 0.05
+    exit !(good && part["start"] > 0 && part["steps"] <= most && part["rest"] < 0.2)
+  }' || fail "$1: the last line does not say where its $2 s went" "$WORK/out.txt"
+}
+
 for count in 1 2; do
   begin=$(date +%s.%N)
   ranks "$count" train --data "$data" --out "$WORK/run$count" --backend cpu --threads 1 --epochs 2 --steps 3
@@ -22,18 +37,17 @@ for count in 1 2; do
     exit !(total > 0 && total <= wall + 0.05 && d < 0.06 && d > -0.06)
   }' || fail "the parts do not add up, or to more than the $wall s that the run took" "$WORK/out.txt"
   grep -q '"start_seconds":[[:space:]]*0*[1-9.]' "$WORK/run$count/run.json" || fail "run.json has no start_seconds" "$WORK/run$count/run.json"
-  tail -n 1 "$WORK/out.txt" | grep -q '^time: start ' || fail "the last line does not say where the time went" "$WORK/out.txt"
-  tail -n 1 "$WORK/out.txt" | awk -v wall="$wall" '{
-    n = split($0, part, /[ ,;]+/)
-    for (i = 1; i <= n; i++) {
-      if (part[i] !~ /^[0-9.]+$/) continue
-      if (part[i + 2] == "since") total = part[i]; else sum += part[i]
-    }
-    exit !(total > 0 && total <= wall + 0.05 && sum > 0 && sum < total + 0.2)
-  }' || fail "the last line tells of more than the $wall s that the run took" "$WORK/out.txt"
+  tell_parts "a run on $count ranks" "$wall"
 done
 grep -q '^start: ' "$WORK/run2/loss.csv" && fail "the start is in a log"
 pass "the start's parts on 1 and 2 ranks"
+
+# One step, which takes long: it belongs to the start alone.
+begin=$(date +%s.%N)
+ranks 1 train --data "$data" --out "$WORK/one" --backend cpu --threads 1 --model resnet20 --batch 128 --steps 1
+expect 0 "a run of one step"
+tell_parts "a run of one step" "$(awk -v a="$begin" -v b="$(date +%s.%N)" 'BEGIN { print b - a }')" 0.1
+pass "the first step is in the start alone"
 
 ranks 1 train --data "$data" --out "$WORK/run1" --resume --backend cpu --threads 1 --epochs 2
 expect 0 "the rest of a run"
