@@ -18,6 +18,32 @@
 
 enum { TRAINER_LAG = 8 }; /* steps enqueued before the host reads the oldest one's metrics */
 
+/* Steps whose metrics are not read yet: [at.step, enqueued); step i has its entries at i modulo
+ * TRAINER_LAG + 1. */
+struct trainer_queue {
+  uint64_t ticket[TRAINER_LAG + 1];
+  double spent[TRAINER_LAG + 1]; /* seconds that enqueueing each took */
+  int64_t enqueued;              /* steps enqueued in all */
+};
+
+/* What the metrics that were read ask for: the same on all ranks. */
+struct trainer_asked {
+  int64_t halt_step; /* the first step whose metrics ask for the end; 0: none */
+  bool save;         /* for a checkpoint that has not begun */
+  bool not_finite;   /* a loss was not finite: nothing is updated since */
+  int64_t bad_step;  /* ... and that was this step's */
+};
+
+struct trainer_saves {
+  struct saver *saver; /* rank 0's; NULL on the others */
+  double last;         /* clock: when the last one began, or the run */
+  int64_t saved_step;  /* rank 0: of the last good checkpoint; -1: none */
+  int64_t common_step; /* the last step that all ranks saved together; the same on all; -1: none */
+  bool failed;         /* rank 0: a save beside the steps has failed; all stop */
+  bool best;           /* rank 0: of the running save */
+  double stood;        /* seconds that it stopped the steps for */
+};
+
 struct trainer {
   /* Set before trainer_create; borrowed. */
   const struct train_options *options;
@@ -36,26 +62,15 @@ struct trainer {
   int64_t last_step;   /* the run ends after it */
   struct planner planner;
   struct epoch_plan *plan; /* this epoch's, from its first remaining step on; the planner's */
-  /* Steps whose metrics are not read yet: ticket[first..enqueued), modulo TRAINER_LAG + 1. */
-  uint64_t ticket[TRAINER_LAG + 1];
-  double spent[TRAINER_LAG + 1]; /* seconds that enqueueing each took */
-  int64_t enqueued;              /* steps enqueued in all */
-  int64_t halt_step;             /* the first step whose metrics ask for the end; 0: none */
-  bool save_wanted;              /* a step's metrics ask for a checkpoint that has not begun */
-  bool not_finite;               /* a loss was not finite: nothing is updated since */
-  int64_t bad_step;              /* ... and that was this step's */
+  struct trainer_queue queue;
+  struct trainer_asked asked;
+  struct trainer_saves saves;
+
   struct pace pace;
   struct pace_spread spread; /* of the last epoch that ended */
-  double opened;             /* clock at trainer_create */
-  double last_save;          /* clock */
-  struct saver *saver;       /* rank 0's; NULL on the others */
-  int64_t saved_step;        /* rank 0: of the last good checkpoint; -1: none */
-  int64_t common_save;       /* the last step that all ranks saved together; the same on all; -1: none */
-  bool save_failed;          /* rank 0: a save beside the steps has failed; all stop */
-  bool saving_best;          /* rank 0: of the running save */
-  double stood;              /* seconds that it stopped the steps for */
+  struct evaluation tested;  /* the last evaluation; samples 0: none */
   struct progress view;
-  struct evaluation tested; /* the last evaluation; samples 0: none */
+  double opened; /* clock at trainer_create: the view's zero */
 };
 
 /* Makes room for the epochs' plans. trainer->at is where the run stands (zero: at its start). */
@@ -70,15 +85,6 @@ enum status trainer_run(struct trainer *trainer);
  * more. Collective. */
 enum status trainer_end(struct trainer *trainer);
 
-/* ---- trainer_save.c ---- */
-
-/* Begins a checkpoint of what is done, if all ranks hold the same parameters; with `wait` it is durable when
- * the call returns. A former save's failure comes here too. Collective; the same status on all ranks. */
-enum status trainer_save(struct trainer *trainer, bool best, bool wait);
-/* Waits for the running save and returns how it, or one before it, ended. Collective. */
-enum status trainer_save_end(struct trainer *trainer);
-/* Rank 0: whether a save has failed by now; the error waits for the next of the calls above. */
-bool trainer_save_failed(struct trainer *trainer);
 /* Takes the snapshot and compares the ranks' parameters; STATUS_COMM if they differ. Collective. */
 enum status trainer_check_replicas(struct trainer *trainer);
 

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 
 #include "app/replica.h"
-#include "app/trainer.h"
+#include "app/trainer_parts.h"
 #include "model/backend/trace.h"
 #include "model/base/clock.h"
 #include "model/base/log.h"
@@ -11,15 +11,15 @@
 /* Rank 0: takes note of the running save once it has ended. */
 static enum status collect(struct trainer *t) {
   struct saver_result saved;
-  if (!t->saver) return STATUS_OK;
+  if (!t->saves.saver) return STATUS_OK;
   world_set_patient(t->session->world, true); /* a slow disk is no fault */
-  enum status status = saver_wait(t->saver, &saved);
+  enum status status = saver_wait(t->saves.saver, &saved);
   world_set_patient(t->session->world, false);
   if (status != STATUS_OK) return error_trace(status, __func__);
   if (saved.step < 0) return STATUS_OK;
   log_info("checkpoint of step %" PRId64 "%s written in %.2f s; the steps stood for %.3f s", saved.step,
-           t->saving_best ? " (best so far)" : "", saved.seconds, t->stood);
-  t->saved_step = saved.step;
+           t->saves.best ? " (best so far)" : "", saved.seconds, t->saves.stood);
+  t->saves.saved_step = saved.step;
   return STATUS_OK;
 }
 
@@ -34,9 +34,9 @@ static enum status begin(struct trainer *t, bool best) {
                           .runlog = t->runlog,
                           .keep = (int)t->options->keep,
                           .best = best};
-  t->saving_best = best;
-  t->last_save = clock_seconds();
-  return saver_begin(t->saver, &job);
+  t->saves.best = best;
+  t->saves.last = clock_seconds();
+  return saver_begin(t->saves.saver, &job);
 }
 
 enum status trainer_check_replicas(struct trainer *t) {
@@ -53,13 +53,13 @@ enum status trainer_save(struct trainer *t, bool best, bool wait) {
   TRY(world_agree(world, collect(t)));
   double start = clock_seconds();
   net_request_save(t->session->net, false); /* all steps are counted: none carries it any more */
-  t->save_wanted = false;
+  t->asked.save = false;
   TRY(TRACE("save", trainer_check_replicas(t)));
-  enum status status = t->saver ? begin(t, best) : STATUS_OK;
-  t->stood = clock_seconds() - start;
+  enum status status = t->saves.saver ? begin(t, best) : STATUS_OK;
+  t->saves.stood = clock_seconds() - start;
   if (status == STATUS_OK && wait) status = collect(t);
   TRY(world_agree(world, status));
-  t->common_save = t->at.step;
+  t->saves.common_step = t->at.step;
   return STATUS_OK;
 }
 
@@ -68,8 +68,13 @@ enum status trainer_save_end(struct trainer *t) {
 }
 
 bool trainer_save_failed(struct trainer *t) {
-  if (!t->saver || t->save_failed || !saver_ended(t->saver)) return t->save_failed;
-  t->save_failed = collect(t) != STATUS_OK;
-  if (t->save_failed) error_clear(); /* trainer_save_end raises it again */
-  return t->save_failed;
+  if (!t->saves.saver || t->saves.failed || !saver_ended(t->saves.saver)) return t->saves.failed;
+  t->saves.failed = collect(t) != STATUS_OK;
+  if (t->saves.failed) error_clear(); /* trainer_save_end raises it again */
+  return t->saves.failed;
+}
+
+bool trainer_save_due(const struct trainer *t) {
+  double minutes = t->options->checkpoint_minutes;
+  return t->runlog && minutes > 0 && clock_seconds() - t->saves.last >= 60 * minutes;
 }
