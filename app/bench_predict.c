@@ -6,6 +6,7 @@
 #include "app/bench_predict_files.h"
 #include "app/scaling_files.h"
 #include "app/train_options.h"
+#include "model/base/folder.h"
 #include "model/base/log.h"
 #include "model/base/sort.h"
 
@@ -243,7 +244,7 @@ enum status bench_predict(const struct world *world, const struct bench_options 
   p->world = world;
   p->options = options;
   status = execute(p);
-  if (status != STATUS_OK) scaling_folder_abandon(options->out, p->made);
+  if (status != STATUS_OK) folder_remove(options->out, p->made);
   free(p->buckets.ready);
   free(p->buckets.bytes);
   free(p);

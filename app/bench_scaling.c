@@ -5,6 +5,7 @@
 #include "app/scaling_files.h"
 #include "app/scaling_run.h"
 #include "app/train_options.h"
+#include "model/base/folder.h"
 #include "model/base/log.h"
 
 static double sum_of_parts(const struct scaling_result *result) {
@@ -183,7 +184,7 @@ enum status bench_scaling(const struct world *world, const struct bench_options 
   s->world = world;
   s->options = o;
   status = execute(s);
-  if (status != STATUS_OK) scaling_folder_abandon(o->out, s->made);
+  if (status != STATUS_OK) folder_remove(o->out, s->made);
   free(s);
   return status;
 }

@@ -1,7 +1,6 @@
 /* The checkpoints of a run: writing one, keeping the newest, finding the newest that verifies. */
 #include "app/checkpoint_format.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "app/durable.h"
+#include "model/base/folder.h"
 #include "model/base/log.h"
 
 static const char best_name[] = "best.h5";
@@ -56,10 +56,11 @@ static enum status list_open(const char *directory, const char *suffix, struct l
   if (!folder && errno == ENOENT) return STATUS_OK;
   if (!folder) return RAISE(STATUS_STORAGE, "cannot read the folder %s: %s", directory, strerror(errno));
   enum status status = STATUS_OK;
-  struct dirent *entry;
-  while (status == STATUS_OK && (errno = 0, entry = readdir(folder))) {
+  const char *name;
+  int failed;
+  while ((failed = folder_next(folder, &name)) == 0 && name) {
     int64_t step;
-    if (!name_parse(entry->d_name, suffix, &step)) continue;
+    if (!name_parse(name, suffix, &step)) continue;
     int64_t *more = realloc(listing->steps, (size_t)(listing->count + 1) * sizeof *more);
     if (!more) {
       status = RAISE(STATUS_INPUT, "out of memory while reading the folder %s", directory);
@@ -68,8 +69,7 @@ static enum status list_open(const char *directory, const char *suffix, struct l
     listing->steps = more;
     more[listing->count++] = step;
   }
-  if (status == STATUS_OK && errno != 0)
-    status = RAISE(STATUS_STORAGE, "cannot read the folder %s: %s", directory, strerror(errno));
+  if (failed) status = RAISE(STATUS_STORAGE, "cannot read the folder %s: %s", directory, strerror(failed));
   closedir(folder);
   if (status != STATUS_OK) {
     free(listing->steps);
@@ -107,7 +107,7 @@ static enum status write_best(const char *directory, const char *path, const str
     return RAISE(STATUS_STORAGE, "cannot replace %s: %s", temporary, strerror(errno));
   bool linked = link(path, temporary) == 0 && rename(temporary, best) == 0;
   unlink(temporary); /* rename leaves it where both names are already one file */
-  return linked ? durable_sync_folder(directory) : durable_write(best, parts, 2);
+  return linked ? folder_sync(directory) : durable_write(best, parts, 2);
 }
 
 /* Deletes left-over temporaries and all but the newest `keep` checkpoints of steps up to `step`. The new

@@ -13,6 +13,7 @@
 
 #include "model/base/disk.h"
 #include "model/base/file.h"
+#include "model/base/folder.h"
 
 /* The folder of a path: "." where it names none. */
 static void folder_of(const char *path, char folder[PATH_MAX]) {
@@ -22,36 +23,6 @@ static void folder_of(const char *path, char folder[PATH_MAX]) {
     snprintf(folder, PATH_MAX, ".");
   else
     slash[slash == folder ? 1 : 0] = '\0';
-}
-
-enum status durable_sync_folder(const char *folder) {
-  int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return RAISE(STATUS_STORAGE, "cannot open the folder %s: %s", folder, strerror(errno));
-  int failed = fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EROFS ? errno : 0;
-  close(fd);
-  if (failed) return RAISE(STATUS_STORAGE, "cannot synchronise the folder %s: %s", folder, strerror(failed));
-  return STATUS_OK;
-}
-
-enum status durable_make_folders(const char *path, size_t *made) {
-  char part[PATH_MAX];
-  size_t length = strlen(path);
-  for (size_t end = 1; end <= length; end++) {
-    if (path[end] != '/' && path[end] != '\0') continue;
-    memcpy(part, path, end);
-    part[end] = '\0';
-    struct stat info;
-    int reason = mkdir(part, 0777) == 0 ? 0 : errno;
-    if (reason == 0) {
-      if (made && *made == 0) *made = end;
-    } else if (stat(part, &info) != 0) {
-      return RAISE(STATUS_STORAGE, "cannot make the folder %s: %s", part,
-                   reason == EEXIST ? "it is a link to nothing" : strerror(reason));
-    } else if (!S_ISDIR(info.st_mode)) {
-      return RAISE(STATUS_INPUT, "cannot make the folder %s: %s is a file", path, part);
-    }
-  }
-  return STATUS_OK;
 }
 
 /* 0, or the errno of what failed. */
@@ -112,5 +83,5 @@ enum status durable_write(const char *path, const struct durable_part *parts, in
     return cannot_write(path, failed, needed);
   }
   folder_of(path, folder);
-  return durable_sync_folder(folder);
+  return folder_sync(folder);
 }

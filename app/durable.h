@@ -22,11 +22,4 @@ enum status durable_write(const char *path, const struct durable_part *parts, in
 /* The error (STATUS_STORAGE) of a file that cannot be opened for writing for an errno. */
 enum status durable_cannot_open(const char *path, int reason);
 
-/* Makes a folder and its parents. *made (NULL: not wanted; else 0 before) becomes the length of the outermost
- * one's path that was missing, if any was. STATUS_INPUT: a part of the path is a file. */
-enum status durable_make_folders(const char *path, size_t *made);
-
-/* Makes renames and removals in a folder durable; file systems that cannot are taken as they are. */
-enum status durable_sync_folder(const char *folder);
-
 #endif

@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/durable.h"
 #include "app/export.h"
 #include "app/option_rows.h"
 #include "app/output.h"
 #include "app/record.h"
 #include "app/safetensors.h"
+#include "model/base/folder.h"
 #include "model/base/log.h"
 #include "model/zoo/zoo.h"
 
@@ -171,7 +171,7 @@ static enum status write(const struct import_options *options, const struct safe
       .item_count = arrays->count};
   char path[CHECKPOINT_PATH];
   if (content.progress.step < 0 || content.progress.step > most_steps) content.progress.step = 0;
-  TRY(durable_make_folders(options->out, NULL));
+  TRY(folder_make(options->out, NULL));
   TRY(checkpoint_write(options->out, &content, 0, false));
   log_info("%s: %s in %d classes, %d arrays of %s",
            checkpoint_path(options->out, content.progress.step, path), facts->model, facts->classes,

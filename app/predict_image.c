@@ -63,7 +63,8 @@ static enum status add_folder(struct predict_list *list, const char *path) {
   for (size_t length = strlen(root); length > 1 && root[length - 1] == '/';) root[--length] = '\0';
   FTS *walk = fts_open((char *[]){root, NULL}, FTS_LOGICAL | FTS_NOCHDIR, by_name);
   if (!walk) TRY_OUT(RAISE(STATUS_INPUT, "folder %s cannot be read: %s", path, strerror(errno)));
-  for (FTSENT *entry; (entry = fts_read(walk)) != NULL;) TRY_OUT(visit(walk, entry, list));
+  for (FTSENT *entry; errno = 0, (entry = fts_read(walk)) != NULL;) TRY_OUT(visit(walk, entry, list));
+  if (errno != 0) TRY_OUT(RAISE(STATUS_INPUT, "folder %s cannot be read: %s", path, strerror(errno)));
   if (list->count == before)
     TRY_OUT(RAISE(STATUS_INPUT, "folder %s has no files that end in .jpg, .jpeg or .png", path));
 out:

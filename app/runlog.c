@@ -2,7 +2,6 @@
 #include "app/runlog_parts.h"
 
 #include <cjson/cJSON.h>
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -14,7 +13,7 @@
 #include <unistd.h>
 
 #include "app/checkpoint.h"
-#include "app/durable.h"
+#include "model/base/folder.h"
 
 static const struct runlog_csv loss_csv = {"step,epoch,loss,lr,images_per_s,seconds", 0, -1};
 static const struct runlog_csv epochs_csv = {
@@ -49,12 +48,15 @@ static enum status first_entry(const char *path, const char *const *ignored, cha
   if (!folder)
     return RAISE(errno == ENOTDIR ? STATUS_INPUT : STATUS_STORAGE, "cannot use %s as the run's folder: %s",
                  path, strerror(errno));
-  for (struct dirent *entry; !found[0] && (entry = readdir(folder));) {
-    bool counts = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
-    for (int i = 0; ignored[i]; i++) counts &= strcmp(entry->d_name, ignored[i]) != 0;
-    if (counts) snprintf(found, 256, "%s", entry->d_name);
+  const char *name;
+  int failed;
+  while ((failed = folder_next(folder, &name)) == 0 && name && !found[0]) {
+    bool counts = true;
+    for (int i = 0; ignored[i]; i++) counts &= strcmp(name, ignored[i]) != 0;
+    if (counts) snprintf(found, 256, "%s", name);
   }
   closedir(folder);
+  if (failed) return RAISE(STATUS_STORAGE, "cannot read the folder %s: %s", path, strerror(failed));
   return STATUS_OK;
 }
 
@@ -81,17 +83,6 @@ enum status runlog_check(const char *out, enum runlog_mode mode) {
   return check_contents(out, mode);
 }
 
-/* Removes the folders that were made here as far as they are empty. */
-static void remove_folders(struct runlog *runlog) {
-  if (runlog->checkpoints[0]) rmdir(runlog->checkpoints);
-  if (runlog->made == 0) return;
-  for (size_t end = strlen(runlog->out); end >= runlog->made && end > 0; end--) {
-    if (runlog->out[end] != '/' && runlog->out[end] != '\0') continue;
-    runlog->out[end] = '\0';
-    if (rmdir(runlog->out) != 0) return;
-  }
-}
-
 enum status runlog_open(const char *out, enum runlog_mode mode, struct runlog **result) {
   TRY(runlog_check(out, mode));
   struct runlog *runlog = calloc(1, sizeof *runlog);
@@ -103,11 +94,11 @@ enum status runlog_open(const char *out, enum runlog_mode mode, struct runlog **
     status = RAISE(STATUS_INTERNAL, "the C locale is missing: %s", strerror(errno));
     goto out;
   }
-  TRY_OUT(durable_make_folders(out, &runlog->made));
+  TRY_OUT(folder_make(out, &runlog->made));
   TRY_OUT(runlog_lock_take(out, &runlog->lock));
   TRY_OUT(check_contents(out, mode)); /* again, now that nobody else can change it */
   runlog_path(runlog, "checkpoints", runlog->checkpoints);
-  TRY_OUT(durable_make_folders(runlog->checkpoints, NULL));
+  TRY_OUT(folder_make(runlog->checkpoints, NULL));
   *result = runlog;
   runlog = NULL;
 out:
@@ -120,7 +111,8 @@ void runlog_close(struct runlog *runlog) {
   if (runlog->loss >= 0) close(runlog->loss);
   if (runlog->epochs >= 0) close(runlog->epochs);
   runlog_lock_release(runlog->out, runlog->lock);
-  remove_folders(runlog);
+  if (runlog->checkpoints[0]) rmdir(runlog->checkpoints); /* as far as it is empty */
+  folder_remove(runlog->out, runlog->made);
   if (runlog->locale) freelocale(runlog->locale);
   cJSON_Delete(runlog->json);
   free(runlog);

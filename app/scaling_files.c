@@ -10,6 +10,7 @@
 #include "app/durable.h"
 #include "app/gnuplot.h"
 #include "app/output.h"
+#include "model/base/folder.h"
 #include "model/base/log.h"
 
 static enum status path_of(const char *folder, const char *name, const char *ending, char path[PATH_MAX]) {
@@ -49,20 +50,10 @@ enum status scaling_folder_open(const char *folder, const char *name, bool overw
   if (!overwrite && access(path, F_OK) == 0)
     return RAISE(STATUS_INPUT, "%s is there already: --overwrite replaces it, or give another --out", path);
   TRY(check_outputs(folder, name));
-  TRY(durable_make_folders(folder, made));
+  TRY(folder_make(folder, made));
   if (access(folder, W_OK | X_OK) != 0)
     return RAISE(STATUS_STORAGE, "cannot write to %s: %s", folder, strerror(errno));
   return STATUS_OK;
-}
-
-void scaling_folder_abandon(const char *folder, size_t made) {
-  char path[PATH_MAX];
-  if (made == 0 || snprintf(path, sizeof path, "%s", folder) >= (int)sizeof path) return;
-  for (size_t end = strlen(path); end >= made && end > 0; end--) {
-    if (path[end] != '/' && path[end] != '\0') continue;
-    path[end] = '\0';
-    if (rmdir(path) != 0) return;
-  }
 }
 
 /* ---- text ---- */

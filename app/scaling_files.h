@@ -7,14 +7,11 @@
 
 #include "model/base/error.h"
 
-/* Makes `folder` for the results NAME.csv; *made as durable_make_folders gives it. STATUS_INPUT if a former
+/* Makes `folder` for the results NAME.csv; *made as folder_make gives it, for
+ * folder_remove where the results do not come about. STATUS_INPUT if a former
  * result is there and `overwrite` is not set, or a file that may not be replaced (output.h); STATUS_STORAGE
  * if nothing can be written. */
 enum status scaling_folder_open(const char *folder, const char *name, bool overwrite, size_t *made);
-
-/* Removes the folder and parents again as far as they are empty and were made: for results that did not come
- * about. */
-void scaling_folder_abandon(const char *folder, size_t made);
 
 /* Text that grows; written whole or not at all. */
 struct scaling_text {

@@ -6,7 +6,6 @@
  * (tensorflow/core/framework/summary.proto). */
 #include "app/tensorboard.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -19,9 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "app/durable.h"
 #include "app/output.h"
 #include "model/base/file.h"
+#include "model/base/folder.h"
 #include "model/base/log.h"
 
 static const char prefix[] = "events.out.tfevents.", suffix[] = ".convoy";
@@ -127,18 +126,21 @@ static enum status survey(const char *folder, bool remove_ours, char found[NAME_
   if (!entries)
     return RAISE(errno == ENOTDIR ? STATUS_INPUT : STATUS_STORAGE,
                  "cannot use --tensorboard %s as a folder: %s", folder, strerror(errno));
-  for (struct dirent *entry; (entry = readdir(entries));) {
+  const char *name;
+  int failed;
+  while ((failed = folder_next(entries, &name)) == 0 && name) {
     long long second;
     bool ours;
-    if (!is_event_file(entry->d_name, &second, &ours)) continue;
+    if (!is_event_file(name, &second, &ours)) continue;
     if (remove_ours && ours) {
-      if (unlinkat(dirfd(entries), entry->d_name, 0) != 0)
-        TRY_OUT(RAISE(STATUS_STORAGE, "cannot delete %s/%s: %s", folder, entry->d_name, strerror(errno)));
+      if (unlinkat(dirfd(entries), name, 0) != 0)
+        TRY_OUT(RAISE(STATUS_STORAGE, "cannot delete %s/%s: %s", folder, name, strerror(errno)));
       continue;
     }
-    snprintf(found, NAME_MAX + 1, "%s", entry->d_name);
+    snprintf(found, NAME_MAX + 1, "%s", name);
     if (second > *newest && second <= last_second) *newest = second;
   }
+  if (failed) status = RAISE(STATUS_STORAGE, "cannot read the folder %s: %s", folder, strerror(failed));
 out:
   closedir(entries);
   return status;
@@ -175,7 +177,7 @@ enum status tensorboard_open(const char *folder, enum runlog_mode mode, int64_t 
                              struct tensorboard **tensorboard) {
   char found[NAME_MAX + 1], host[64] = "";
   long long newest, second = (long long)time(NULL);
-  TRY(durable_make_folders(folder, NULL));
+  TRY(folder_make(folder, NULL));
   TRY(survey(folder, mode == RUNLOG_OVERWRITE, found, &newest));
   if (second <= newest) second = newest + 1;
   gethostname(host, sizeof host - 1);

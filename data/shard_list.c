@@ -1,11 +1,12 @@
 /* The shards of a data directory by name; see shard_list.h. */
 #include "data/shard_list.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "model/base/folder.h"
 
 const char *split_name(int split) {
   return split == SPLIT_TRAIN ? "train" : "test";
@@ -44,13 +45,14 @@ enum status shard_list_read(const char *directory, struct shard_list *list) {
     return RAISE(STATUS_INPUT,
                  "data directory %s cannot be read: %s; make one with `convoy data import` or `synth`",
                  directory, strerror(errno));
-  bool full = false;
-  errno = 0;
-  for (struct dirent *entry; !full && (entry = readdir(folder)) != NULL; errno = 0) {
-    int split = split_of(entry->d_name);
-    if (split >= 0) full = !append(list, split, entry->d_name);
+  const char *name;
+  int error;
+  while ((error = folder_next(folder, &name)) == 0 && name) {
+    int split = split_of(name);
+    if (split < 0 || append(list, split, name)) continue;
+    error = ENOMEM;
+    break;
   }
-  int error = full ? ENOMEM : errno;
   closedir(folder);
   if (error) {
     shard_list_free(list);

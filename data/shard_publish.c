@@ -1,7 +1,6 @@
 /* A finished set of shards takes its place; see shard_publish.h. */
 #include "data/shard_publish.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -11,47 +10,18 @@
 #include <unistd.h>
 
 #include "data/shard_stage.h"
+#include "model/base/folder.h"
 #include "model/base/log.h"
 
 struct shard_publish {
-  char *directory; /* owned: without symbolic links */
-  char *stage;     /* owned: a new folder beside it; NULL: files are written inside */
-  mode_t mode;     /* of the directory */
-  int lock[2];     /* of the directory and the stage; -1: none */
-  bool created;    /* the directory is new */
+  char *directory;   /* owned: without symbolic links */
+  char *stage;       /* owned: a new folder beside it; NULL: files are written inside */
+  mode_t mode;       /* of the directory */
+  int lock[2];       /* of the directory and the stage; -1: none */
+  const char *given; /* the directory as it was named; borrowed */
+  size_t made;       /* as folder_make gives it */
   bool committed;
 };
-
-/* mkdir -p; *created tells whether the last folder is new. */
-static enum status make_folder(const char *directory, bool *created) {
-  char *path = strdup(directory);
-  if (!path) return RAISE(STATUS_INPUT, "no memory for a path");
-  *created = false;
-  for (char *at = path + 1;; at++) {
-    if (*at != '/' && *at != '\0') continue;
-    char end = *at;
-    *at = '\0';
-    *created = mkdir(path, 0777) == 0;
-    if (!*created && errno != EEXIST) {
-      enum status status = RAISE(STATUS_STORAGE, "cannot create folder %s: %s", path, strerror(errno));
-      free(path);
-      return status;
-    }
-    *at = end;
-    if (end == '\0') break;
-    if (at[1] == '\0') break; /* a trailing slash */
-  }
-  free(path);
-  return STATUS_OK;
-}
-
-static enum status sync_folder(const char *directory) {
-  int folder = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  bool good = folder >= 0 && (fsync(folder) == 0 || errno == EINVAL);
-  int error = errno;
-  if (folder >= 0) close(folder);
-  return good ? STATUS_OK : RAISE(STATUS_STORAGE, "cannot sync folder %s: %s", directory, strerror(error));
-}
 
 /* ---- where to write ---- */
 
@@ -61,7 +31,8 @@ enum status shard_publish_begin(const char *directory, struct shard_publish **be
   struct shard_publish *publish = calloc(1, sizeof *publish);
   if (!publish) return RAISE(STATUS_INPUT, "no memory for %s", directory);
   publish->lock[0] = publish->lock[1] = -1;
-  TRY_OUT(make_folder(directory, &publish->created));
+  publish->given = directory;
+  TRY_OUT(folder_make(directory, &publish->made));
   publish->directory = realpath(directory, NULL);
   if (!publish->directory || stat(publish->directory, &info) != 0)
     TRY_OUT(RAISE(STATUS_STORAGE, "cannot use folder %s: %s", directory, strerror(errno)));
@@ -101,17 +72,24 @@ static enum status rename_in(const char *folder, const char *name, const char *f
   return status;
 }
 
-/* Gives the new files their names; after a failure they have none. */
+static void take_names(const char *folder, char (*name)[SHARD_NAME], int count) {
+  for (int i = 0; i < count; i++) (void)rename_in(folder, name[i], "", ".tmp");
+}
+
+/* Gives the new files their names, for good; after a failure they have none. */
 static enum status name_new(const char *folder, char (*name)[SHARD_NAME], int count) {
-  for (int i = 0; i < count; i++) {
-    enum status status = rename_in(folder, name[i], ".tmp", "");
-    if (status == STATUS_OK) continue;
-    char text[1024];
-    snprintf(text, sizeof text, "%s", error_message());
-    while (--i >= 0) (void)rename_in(folder, name[i], "", ".tmp");
-    return RAISE(status, "%s", text);
+  enum status status = STATUS_OK;
+  char text[1024];
+  int named = 0;
+  while (status == STATUS_OK && named < count) {
+    status = rename_in(folder, name[named], ".tmp", "");
+    if (status == STATUS_OK) named++;
   }
-  return STATUS_OK;
+  if (status == STATUS_OK) status = folder_sync(folder);
+  if (status == STATUS_OK) return STATUS_OK;
+  snprintf(text, sizeof text, "%s", error_message());
+  take_names(folder, name, named);
+  return RAISE(status, "%s", text);
 }
 
 /* ---- inside ---- */
@@ -153,7 +131,7 @@ out:
     status = RAISE(status, "%s", text);
   }
   shard_list_free(&list);
-  return status == STATUS_OK ? sync_folder(publish->directory) : status;
+  return status;
 }
 
 /* ---- beside ---- */
@@ -178,6 +156,17 @@ static enum status exchange(const struct shard_publish *publish) {
                strerror(error));
 }
 
+/* The old set gets its place again, since a crash might bring it back; the recorded error stays. */
+static enum status take_back(struct shard_publish *publish, enum status status) {
+  char text[1024];
+  snprintf(text, sizeof text, "%s", error_message());
+  if (exchange(publish) == STATUS_OK)
+    publish->committed = false;
+  else
+    log_warning("%s", error_message());
+  return RAISE(status, "%s", text);
+}
+
 static enum status commit_beside(struct shard_publish *publish, char (*name)[SHARD_NAME], int count) {
   char *parent = shard_stage_join(publish->directory, "/..");
   enum status status = parent ? STATUS_OK : RAISE(STATUS_INPUT, "no memory for a path");
@@ -185,11 +174,13 @@ static enum status commit_beside(struct shard_publish *publish, char (*name)[SHA
   TRY_OUT(name_new(publish->stage, name, count));
   if (chmod(publish->stage, publish->mode) != 0)
     TRY_OUT(RAISE(STATUS_STORAGE, "cannot set the mode of %s: %s", publish->stage, strerror(errno)));
-  TRY_OUT(sync_folder(publish->stage));
   TRY_OUT(exchange(publish));
   publish->committed = true;
-  TRY_OUT(sync_folder(parent));
-  shard_stage_clear(publish->stage, publish->directory);
+  status = folder_sync(parent);
+  if (status == STATUS_OK)
+    shard_stage_clear(publish->stage, publish->directory);
+  else
+    status = take_back(publish, status);
 out:
   free(parent);
   return status;
@@ -203,16 +194,16 @@ void shard_publish_end(struct shard_publish *publish) {
   if (!publish) return;
   if (!publish->committed && publish->stage) {
     DIR *folder = opendir(publish->stage); /* which holds new files only */
-    for (struct dirent *entry; folder && (entry = readdir(folder)) != NULL;) {
-      char *path =
-          shard_stage_is_shard(entry->d_name) ? shard_list_path(publish->stage, entry->d_name) : NULL;
+    const char *name;
+    while (folder && folder_next(folder, &name) == 0 && name) {
+      char *path = shard_stage_is_shard(name) ? shard_list_path(publish->stage, name) : NULL;
       if (path) (void)unlink(path);
       free(path);
     }
     if (folder) closedir(folder);
     (void)rmdir(publish->stage);
   }
-  if (!publish->committed && publish->created && publish->directory) (void)rmdir(publish->directory);
+  if (!publish->committed) folder_remove(publish->given, publish->made);
   for (int i = 0; i < 2; i++)
     if (publish->lock[i] >= 0) close(publish->lock[i]);
   free(publish->stage);

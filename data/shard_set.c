@@ -1,7 +1,6 @@
 /* A data directory written all or nothing; see shard_set.h. */
 #include "data/shard_set.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include "data/shard_stage.h"
 #include "data/shard_tally.h"
 #include "model/base/disk.h"
+#include "model/base/folder.h"
 #include "model/base/log.h"
 
 enum { PIECE_ROWS = 256, FRAME_BYTES = 8192 /* of a shard, beside rows and names */ };
@@ -34,13 +34,14 @@ enum status shard_set_check(const char *directory, bool overwrite) {
   if (!folder && errno == ENOENT) return STATUS_OK;
   if (!folder) return RAISE(STATUS_INPUT, "output folder %s cannot be read: %s", directory, strerror(errno));
   char found[SHARD_NAME] = "", aside[SHARD_NAME] = "";
-  for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-    bool counts = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-                  !ends_with(entry->d_name, ".h5.tmp");
-    if (counts && !found[0]) snprintf(found, sizeof found, "%s", entry->d_name);
-    if (shard_stage_is_aside(entry->d_name)) snprintf(aside, sizeof aside, "%s", entry->d_name);
+  const char *name;
+  int failed;
+  while ((failed = folder_next(folder, &name)) == 0 && name) {
+    if (!ends_with(name, ".h5.tmp") && !found[0]) snprintf(found, sizeof found, "%s", name);
+    if (shard_stage_is_aside(name)) snprintf(aside, sizeof aside, "%s", name);
   }
   closedir(folder);
+  if (failed) return RAISE(STATUS_INPUT, "output folder %s cannot be read: %s", directory, strerror(failed));
   if (aside[0])
     return RAISE(
         STATUS_INPUT,

@@ -1,7 +1,6 @@
 /* Making, clearing and finding the folders that new sets are written to; see shard_stage.h. */
 #include "data/shard_stage.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "data/shard_list.h"
+#include "model/base/folder.h"
 #include "model/base/log.h"
 
 static const char infix[] = ".convoy-", aside_end[] = ".old";
@@ -86,9 +86,9 @@ static bool move_back(const char *from, const char *to) {
 void shard_stage_clear(const char *stage, const char *directory) {
   DIR *folder = opendir(stage);
   if (!folder) return;
-  for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-    const char *name = entry->d_name;
-    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) continue;
+  const char *name;
+  int failed;
+  while ((failed = folder_next(folder, &name)) == 0 && name) {
     bool shard = shard_stage_is_shard(name);
     char *from = shard_list_path(stage, name), *to = shard_list_path(directory, name);
     bool good = from && to && (shard ? unlink(from) == 0 : move_back(from, to));
@@ -99,6 +99,7 @@ void shard_stage_clear(const char *stage, const char *directory) {
     free(to);
   }
   closedir(folder);
+  if (failed) log_warning("%s cannot be read: %s", stage, strerror(failed));
   if (rmdir(stage) != 0) log_warning("%s is left: %s", stage, strerror(errno));
 }
 
@@ -141,12 +142,15 @@ enum status shard_stage_recover(const char *directory) {
   if (!parent) TRY_OUT(RAISE(STATUS_INPUT, "no memory for a path"));
   folder = opendir(parent);
   for (int aside = 1; folder && aside >= 0; aside--) { /* first what may come back */
+    const char *name;
+    int failed;
     rewinddir(folder);
-    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-      char *left = is_left(entry->d_name, base, aside) ? shard_list_path(parent, entry->d_name) : NULL;
+    while ((failed = folder_next(folder, &name)) == 0 && name) {
+      char *left = is_left(name, base, aside) ? shard_list_path(parent, name) : NULL;
       if (left) put_in_order(left, path, aside);
       free(left);
     }
+    if (failed) log_warning("%s cannot be read: %s", parent, strerror(failed));
   }
 out:
   if (folder) closedir(folder);

@@ -70,11 +70,12 @@ static enum status walk_folder(const char *path, const struct source_visitor *vi
   enum status status = STATUS_OK;
   FTS *walk = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, NULL);
   if (!walk) TRY_OUT(RAISE(STATUS_INPUT, "folder %s cannot be read: %s", path, strerror(errno)));
-  for (FTSENT *entry; (entry = fts_read(walk)) != NULL;) {
+  for (FTSENT *entry; errno = 0, (entry = fts_read(walk)) != NULL;) {
     const char *name = entry->fts_path + length;
     while (*name == '/') name++;
     TRY_OUT(visit(entry, name, visitor));
   }
+  if (errno != 0) TRY_OUT(RAISE(STATUS_INPUT, "folder %s cannot be read: %s", path, strerror(errno)));
 out:
   if (walk) fts_close(walk);
   free(root);

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "app/quota.h"
-#include "app/durable.h"
+#include "model/base/folder.h"
 
 static char root[32];
 
@@ -21,7 +21,7 @@ static void put(const char *name, const char *text) {
   snprintf(path, sizeof path, "%s/%s", root, name);
   snprintf(folder, sizeof folder, "%s", path);
   *strrchr(folder, '/') = '\0';
-  assert_int_equal(durable_make_folders(folder, NULL), STATUS_OK);
+  assert_int_equal(folder_make(folder, NULL), STATUS_OK);
   FILE *file = fopen(path, "w");
   assert_non_null(file);
   assert_true(fputs(text, file) >= 0);

@@ -124,11 +124,26 @@ if plain "calls that fail, which are preloaded"; then
     [ $code = 0 ] && grep -q '^warning' "$WORK/err.txt" && continue # the new set is there, something old is left
     expect 4 "write $at failed"
     one_error "write $at failed"
-    [ "$(find "$set" -mindepth 1 -maxdepth 1 | wc -l)" = 1 ] || grep -q 'sync folder' "$WORK/err.txt" ||
-      fail "write $at failed: left $(find "$set")" "$WORK/err.txt"
+    grep -q '^train: 20 images' "$WORK/info.txt" || fail "write $at failed: not the old set" "$WORK/err.txt" "$WORK/info.txt"
+    [ "$(find "$set" -mindepth 1 -maxdepth 1 | wc -l)" = 1 ] || fail "write $at failed: left $(find "$set")" "$WORK/err.txt"
   done
   [ $failures -ge 5 ] || fail "$failures writes only"
   pass "$failures writes failed, one a run: one whole set"
+  failures=0
+  for ((at = 1; at < 100; at++)); do # a new folder
+    rm -rf "${set:?}" "$WORK/reported"
+    code=0
+    FAIL_UNDER=$set FAIL_AT=$at FAIL_ERRNO=EIO FAIL_REPORT=$WORK/reported LD_PRELOAD=$fail_write "$CONVOY" data synth "$out" \
+      --test 5 --size 8 --train 8 --shards 2 > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+    [ -e "$WORK/reported" ] || break
+    failures=$((failures + 1))
+    expect 4 "a new folder, write $at failed"
+    one_error "a new folder, write $at failed"
+    [ ! -e "$set" ] || fail "a new folder, write $at failed: left $(find "$set")" "$WORK/err.txt"
+  done
+  expect 0 "a new folder"
+  [ $failures -ge 5 ] || fail "$failures writes only"
+  pass "$failures writes failed, one a run, in a new folder: nothing is left"
 fi
 
 # A folder that is a file system of its own has no place beside it: its old shards step aside under other names.
@@ -152,7 +167,7 @@ if works "a file system of its own" unshare -rm mount -t tmpfs none /mnt; then
   # shellcheck disable=SC2016
   unshare -rm bash -c '
     mkdir -p "$1" && mount -t tmpfs -o size=1m none "$1" || exit 99
-    "$2" data import "$3" "$1/set"; code=$?; ls -A "$1"; exit $code' \
+    "$2" data import "$3" "$1/deep/set"; code=$?; ls -A "$1"; exit $code' \
     _ "$WORK/mounted" "$CONVOY" "$WORK/large" > "$WORK/out.txt" 2> "$WORK/err.txt"
   code=$?
   expect 4 "too little room"

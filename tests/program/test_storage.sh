@@ -88,6 +88,35 @@ if plain "calls that fail, which are preloaded"; then
   pass "a save that fails beside the steps of two ranks: exit 4, one line, resumed bit for bit"
 fi
 
+# A folder that cannot be listed is not taken for an empty one.
+if plain "folders that cannot be listed, by a preloaded function"; then
+  unlisted() { # FOLDER ARGUMENT...: where FOLDER cannot be listed
+    export FAIL_FOLDER=$1 LD_PRELOAD=${shim%/*}/fail_list.so
+    shift
+    ranks 1 "$@"
+    unset FAIL_FOLDER LD_PRELOAD
+  }
+  out=$WORK/unlisted
+  cp -r "$WORK/start" "$out"
+  for folder in "$out" "$out/checkpoints"; do
+    unlisted "$folder" train --data "$data" --out "$out" --backend cpu --threads 1 --batch 32 --epochs 3 --resume
+    expect 4 "--resume where $folder cannot be listed"
+    unlisted "$folder" train --data "$data" --out "$out" --backend cpu --threads 1 --batch 32 --epochs 3
+    [ "$code" != 0 ] || fail "a new run where $folder cannot be listed: exit code 0" "$WORK/out.txt"
+    one_error "a run where $folder cannot be listed"
+    diff -r "$WORK/start" "$out" > "$WORK/diff.txt" || fail "a run where $folder cannot be listed changes it" "$WORK/diff.txt"
+  done
+  mkdir "$WORK/events" "$WORK/set"
+  echo kept > "$WORK/events/events.out.tfevents.1"
+  unlisted "$WORK/events" train --data "$data" --out "$WORK/new" --tensorboard "$WORK/events" --backend cpu --steps 1
+  expect 4 "--tensorboard where the folder cannot be listed"
+  cp "$data"/*.h5 "$WORK/set"
+  unlisted "$WORK/set" data synth "$WORK/set" --train 10 --test 0
+  [ "$code" != 0 ] || fail "shards where the folder cannot be listed: exit code 0" "$WORK/out.txt"
+  diff -r "$data" "$WORK/set" > "$WORK/diff.txt" || fail "shards where the folder cannot be listed take the place of others" "$WORK/diff.txt"
+  pass "folders that cannot be listed: nothing in them is touched"
+fi
+
 # A log on a full device; a limit on file sizes, which must not kill by SIGXFSZ.
 mkdir "$WORK/full"
 ln -s /dev/full "$WORK/full/loss.csv"
