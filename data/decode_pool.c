@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "data/image_decode.h"
+#include "model/base/thread.h"
 
 enum { QUEUE = 64, MAX_THREADS = 16 };
 
@@ -82,7 +83,7 @@ enum status decode_pool_create(int threads, struct import_set *set, struct decod
   pthread_cond_init(&pool->filled, NULL);
   pthread_cond_init(&pool->freed, NULL);
   if (threads > MAX_THREADS) threads = MAX_THREADS;
-  while (pool->threads < threads && pthread_create(&pool->thread[pool->threads], NULL, work, pool) == 0)
+  while (pool->threads < threads && thread_start(&pool->thread[pool->threads], work, pool) == 0)
     pool->threads++;
   if (pool->threads == 0) {
     decode_pool_destroy(pool);

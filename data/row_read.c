@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "model/base/thread.h"
+
 enum { MAX_THREADS = 8, LEAST_ROWS = 64 };
 
 struct job {
@@ -88,7 +90,7 @@ static int split(const struct row_range *range, int threads, struct job job[MAX_
 enum status row_read(const struct row_range *range, int threads, struct shard_tally *tally) {
   struct job job[MAX_THREADS];
   int count = split(range, range->info->contiguous ? threads : 1, job); /* HDF5 serves one thread only */
-  for (int i = 1; i < count; i++) job[i].started = pthread_create(&job[i].thread, NULL, work, &job[i]) == 0;
+  for (int i = 1; i < count; i++) job[i].started = thread_start(&job[i].thread, work, &job[i]) == 0;
   for (int i = 0; i < count; i++) {
     if (job[i].started)
       pthread_join(job[i].thread, NULL);

@@ -9,6 +9,7 @@
 
 #include "data/dataset_plan.h"
 #include "data/shard_raw.h"
+#include "model/base/thread.h"
 
 enum { MAX_OPEN = 128 };
 
@@ -191,7 +192,7 @@ enum status stream_create(const struct dataset *dataset, const struct stream_rin
   pthread_cond_init(&stream->changed, NULL);
   enum status status = allocate(stream);
   if (status == STATUS_OK) {
-    stream->started = pthread_create(&stream->thread, NULL, work, stream) == 0;
+    stream->started = thread_start(&stream->thread, work, stream) == 0;
     if (!stream->started) status = RAISE(STATUS_INTERNAL, "the reading thread cannot be started");
   }
   if (status != STATUS_OK) {

@@ -1,8 +1,7 @@
 /* The device's context and cuDNN's libraries, loaded by a thread while the main one reads the data. */
-#include <signal.h>
-
 #include "model/backend/cuda_backend.h"
 #include "model/backend/devices.h"
+#include "model/base/thread.h"
 
 /* Keeps nothing but what the process then has: cuda_open does all of it again, quickly, and tells what is
  * wrong. */
@@ -19,9 +18,5 @@ static void *warm(void *argument) {
 }
 
 void cuda_warm_begin(struct backend_warming *warming) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &before); /* signals are the main thread's */
-  warming->runs = pthread_create(&warming->thread, NULL, warm, warming) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  warming->runs = thread_start(&warming->thread, warm, warming) == 0;
 }
