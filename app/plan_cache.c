@@ -163,7 +163,8 @@ static enum status share(const struct plan_cache *cache, struct backend *backend
   TRY(world_broadcast(world, &count, sizeof count, root));
   if (count == 0) return STATUS_OK;
   void *copy = world->rank == root ? bytes : malloc((size_t)count);
-  if (!copy) return RAISE(STATUS_INPUT, "out of memory");
+  if (!copy) status = RAISE(STATUS_INPUT, "out of memory");
+  TRY_OUT(world_agree(world, status));
   TRY_OUT(world_broadcast(world, copy, (size_t)count, root));
   if (cache->same && backend->table->choices_put(backend, copy, (size_t)count) != STATUS_OK) {
     log_warning("chosen algorithms are not used: %s", error_message());
@@ -205,48 +206,59 @@ out:
   return status;
 }
 
-enum status plan_cache_tell(struct plan_cache *cache, struct backend *backend) {
-  void *bytes = NULL;
-  size_t count = 0;
-  if (!cache->key[0] || cache->known || cache->world->rank > 0) return STATUS_OK;
-  enum status status = backend->table->choices_get(backend, true, &bytes, &count);
-  if (status != STATUS_OK) count = 0;
-  enum status told = share(cache, backend, bytes, (int64_t)count, 0);
-  free(bytes);
-  return status != STATUS_OK ? status : told;
+/* What this rank's backend chose; after a failure, which is kept for later, nothing. */
+static void take(struct backend *backend, bool fresh, void **bytes, size_t *count, enum status *status) {
+  enum status taken = backend->table->choices_get(backend, fresh, bytes, count);
+  if (taken == STATUS_OK) return;
+  *status = taken;
+  *bytes = NULL;
+  *count = 0;
 }
 
-static enum status gather(struct plan_cache *cache, struct backend *backend, void *fresh, int64_t count,
-                          bool *any) {
+/* Rank 0 tells those that wait in plan_cache_begin. */
+static enum status tell(struct plan_cache *cache, struct backend *backend, enum status *status) {
+  void *bytes;
+  size_t count;
+  if (cache->known || cache->world->rank > 0) return STATUS_OK;
+  take(backend, true, &bytes, &count, status);
+  enum status told = share(cache, backend, bytes, (int64_t)count, 0);
+  free(bytes);
+  return told;
+}
+
+/* Each rank's to all others; *any: there were some. */
+static enum status gather(struct plan_cache *cache, struct backend *backend, enum status *status, bool *any) {
   const struct world *world = cache->world;
-  enum status status = STATUS_OK;
+  enum status shared = STATUS_OK;
+  void *bytes = NULL;
+  size_t count = 0;
   int64_t *all = calloc((size_t)world->size, sizeof *all);
-  if (!all) return RAISE(STATUS_INPUT, "out of memory");
-  TRY_OUT(world_allgather(world, &count, sizeof count, all));
-  for (int r = 0; r < world->size; r++) {
+  TRY(world_agree(world, all ? STATUS_OK : RAISE(STATUS_INPUT, "out of memory")));
+  if (cache->same) take(backend, true, &bytes, &count, status);
+  int64_t mine = (int64_t)count;
+  shared = world_allgather(world, &mine, sizeof mine, all);
+  for (int r = 0; r < world->size && shared == STATUS_OK; r++) {
     if (all[r] == 0) continue;
     *any = true;
-    TRY_OUT(share(cache, backend, fresh, count, r));
+    shared = share(cache, backend, bytes, mine, r);
   }
-out:
+  free(bytes);
   free(all);
-  return status;
+  return shared;
 }
 
 enum status plan_cache_end(struct plan_cache *cache, struct backend *backend) {
+  enum status status = STATUS_OK; /* of what goes wrong on this rank alone */
+  bool any = false;
   void *bytes = NULL;
   size_t count = 0;
-  bool any = false;
   if (!cache->key[0]) return STATUS_OK;
-  enum status status = STATUS_OK;
-  if (cache->same) status = backend->table->choices_get(backend, true, &bytes, &count);
-  enum status told = gather(cache, backend, bytes, status == STATUS_OK ? (int64_t)count : 0, &any);
-  free(bytes);
-  TRY(status);
-  TRY(told);
-  if (!any || !cache->path[0] || !cache->same || cache->world->local_rank > 0) return STATUS_OK;
-  TRY(backend->table->choices_get(backend, false, &bytes, &count));
-  plan_cache_write(cache->path, cache->key, bytes, count);
-  free(bytes);
-  return STATUS_OK;
+  TRY(tell(cache, backend, &status));
+  TRY(gather(cache, backend, &status, &any));
+  if (status == STATUS_OK && any && cache->path[0] && cache->same && cache->world->local_rank == 0) {
+    take(backend, false, &bytes, &count, &status);
+    if (status == STATUS_OK) plan_cache_write(cache->path, cache->key, bytes, count);
+    free(bytes);
+  }
+  return world_agree(cache->world, status);
 }

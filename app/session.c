@@ -120,8 +120,8 @@ static enum status make_net(struct session *session, const struct session_plan *
   shape_key(session, plan, &options, key, sizeof key);
   TRY(plan_cache_begin(&cache, plan->plan_cache, key, session->backend));
   enum status status = net_create(session->backend, session->graph, &options, &session->net);
-  TRY(plan_cache_tell(&cache, session->backend));
-  TRY(plan_cache_end(&cache, session->backend));
+  enum status ended = plan_cache_end(&cache, session->backend);
+  if (status == STATUS_OK) status = ended;
   took(plan, cache.known ? "plans (kept)" : "plans");
   return status == STATUS_OK ? status : error_trace(status, __func__);
 }

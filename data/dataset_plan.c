@@ -173,22 +173,20 @@ enum status dataset_plan_limit(struct dataset_plan *plan, const char *directory,
 enum status dataset_plan_send(const struct world *world, struct dataset_plan *plan) {
   struct plan_shard *shard = plan->shard;
   char(*class_name)[DATASET_CLASS_NAME] = plan->class_name;
-  TRY(world_broadcast(world, plan, sizeof *plan, 0));
+  enum status status = world_broadcast(world, plan, sizeof *plan, 0);
+  plan->shard = shard; /* its own pointers, also after a failure: they are freed */
+  plan->class_name = class_name;
+  TRY(status);
   size_t shards = (size_t)plan->shard_count[SPLIT_TRAIN] + (size_t)plan->shard_count[SPLIT_TEST];
   size_t names = plan->named ? (size_t)plan->classes : 0;
-  plan->shard = shard;
-  plan->class_name = class_name;
-  enum status status = STATUS_OK;
   if (world->rank != 0) {
     plan->shard = calloc(shards ? shards : 1, sizeof *plan->shard);
     plan->class_name = calloc(names ? names : 1, sizeof *plan->class_name);
     if (!plan->shard || !plan->class_name) status = RAISE(STATUS_INPUT, "no memory for %zu shards", shards);
   }
-  TRY_OUT(world_agree(world, status));
-  TRY_OUT(world_broadcast(world, plan->shard, shards * sizeof *plan->shard, 0));
-  if (names) TRY_OUT(world_broadcast(world, plan->class_name, names * sizeof *plan->class_name, 0));
-out:
-  return status;
+  TRY(world_agree(world, status));
+  TRY(world_broadcast(world, plan->shard, shards * sizeof *plan->shard, 0));
+  return names ? world_broadcast(world, plan->class_name, names * sizeof *plan->class_name, 0) : STATUS_OK;
 }
 
 /* Where a rank's part begins: an even share. A shard that HDF5 must read is not cut: one rank opens it. */

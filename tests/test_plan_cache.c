@@ -74,11 +74,14 @@ static void choices_come_back(void **state) {
 struct stand_in {
   struct backend base;
   struct choices choices;
-  int made; /* choices in this start */
+  int made;   /* choices in this start */
+  bool fails; /* it cannot give its choices */
 };
 
 static enum status get(struct backend *backend, bool fresh, void **bytes, size_t *count) {
-  return choices_write(&((struct stand_in *)backend)->choices, fresh, bytes, count);
+  const struct stand_in *own = (struct stand_in *)backend;
+  if (own->fails) return RAISE(STATUS_INPUT, "this rank fails");
+  return choices_write(&own->choices, fresh, bytes, count);
 }
 
 static enum status put(struct backend *backend, const void *bytes, size_t count) {
@@ -87,7 +90,7 @@ static enum status put(struct backend *backend, const void *bytes, size_t count)
 
 static const struct backend_table table = {.name = "stand-in", .choices_get = get, .choices_put = put};
 
-/* One start: begin, an algorithm for each of `shapes`, tell and end. value[i]: what shape i got. */
+/* One start: begin, an algorithm for each of `shapes`, end. value[i]: what shape i got. */
 static int start_of(const char *option, const char *kind, const char *work, const char *shapes, int number,
                     int value[]) {
   struct stand_in backend = {.base = {.table = &table, .world = &world}};
@@ -105,7 +108,6 @@ static int start_of(const char *option, const char *kind, const char *work, cons
     }
     value[i] = known ? *known : chosen;
   }
-  assert_int_equal(plan_cache_tell(&cache, &backend.base), STATUS_OK);
   assert_int_equal(plan_cache_end(&cache, &backend.base), STATUS_OK);
   choices_destroy(&backend.choices);
   return backend.made;
@@ -160,6 +162,27 @@ static void none_and_deterministic_keep_nothing(void **state) {
     assert_int_equal(value[0], 800 + 100 * i);
   }
   for (int i = 0; i < 2; i++) assert_int_equal(start_of(folder, "", "work", "abc", 9, value), 3);
+}
+
+/* The others do not wait for it, and go on together. */
+static void a_rank_that_fails_fails_all(void **state) {
+  (void)state;
+  int value[3];
+  for (int rank = 0; rank < world.size; rank++) {
+    struct stand_in backend = {.base = {.table = &table, .world = &world, .kind = "chip 7"}};
+    struct plan_cache cache;
+    struct choice_key key = {.kind = 0, .data = "a", .bytes = 1};
+    assert_int_equal(plan_cache_begin(&cache, "none", "work", &backend.base), STATUS_OK);
+    assert_int_equal(choices_add(&backend.choices, key, &rank, sizeof rank, NULL, 0), STATUS_OK);
+    backend.fails = rank == world.rank;
+    assert_int_equal(plan_cache_end(&cache, &backend.base), STATUS_INPUT);
+    assert_true(world_agreed(&world, STATUS_INPUT));
+    assert_int_equal(error_message()[0] != '\0', rank == world.rank);
+    error_clear();
+    choices_destroy(&backend.choices);
+    start_of("none", "chip 7", "work", "abc", rank, value);
+    assert_int_equal(value[0], 100 * rank);
+  }
 }
 
 /* ---- files that are not as they should be ---- */
@@ -255,6 +278,7 @@ int main(void) {
       cmocka_unit_test(a_second_start_times_nothing),
       cmocka_unit_test(other_devices_versions_and_work_are_apart),
       cmocka_unit_test(none_and_deterministic_keep_nothing),
+      cmocka_unit_test(a_rank_that_fails_fails_all),
       cmocka_unit_test(a_damaged_or_foreign_file_is_not_used),
       cmocka_unit_test(a_folder_that_takes_nothing_is_no_error),
       cmocka_unit_test(the_folder_is_the_users),

@@ -32,12 +32,16 @@ enum status comm_cpu_open(const struct world *world, struct comm_cpu **comm) {
   *comm = NULL;
   if (world->size == 1) return STATUS_OK;
   struct comm_cpu *made = malloc(sizeof *made);
-  if (!made) return RAISE(STATUS_INPUT, "out of memory");
+  enum status status = world_agree(world, made ? STATUS_OK : RAISE(STATUS_INPUT, "out of memory"));
+  if (!made || status != STATUS_OK) {
+    free(made);
+    return status;
+  }
   made->world = world;
   world_wait_begin(world);
   int code = MPI_Comm_dup(MPI_Comm_f2c((MPI_Fint)world_handle(world)), &made->comm);
   world_wait_end(world);
-  enum status status = check(code, "MPI_Comm_dup");
+  status = check(code, "MPI_Comm_dup");
   if (status != STATUS_OK) {
     free(made);
     return status;

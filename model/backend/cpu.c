@@ -53,9 +53,13 @@ static enum status cpu_open(const struct world *world, const struct backend_opti
                             struct backend **backend) {
   enum status status = STATUS_OK;
   const dnnl_version_t *version = dnnl_version();
-  TRY(world_agree(world, check_precision(options->precision))); /* hosts may differ */
   struct cpu_backend *cpu = calloc(1, sizeof *cpu);
-  if (!cpu) return RAISE(STATUS_INPUT, "out of memory");
+  status = cpu ? check_precision(options->precision) : RAISE(STATUS_INPUT, "out of memory");
+  status = world_agree(world, status); /* hosts may differ */
+  if (!cpu || status != STATUS_OK) {
+    free(cpu);
+    return status;
+  }
   struct op_cpu_context *context = &cpu->context;
   cpu->base = (struct backend){.table = &backend_cpu, .world = world, .context = &context->base};
   context->base = (struct op_context){
@@ -69,7 +73,7 @@ static enum status cpu_open(const struct world *world, const struct backend_opti
   omp_set_num_threads(context->threads);
   omp_set_dynamic(0);
 #endif
-  TRY_OUT(open_dnnl(context));
+  TRY_OUT(world_agree(world, open_dnnl(context)));
   double before = clock_seconds();
   TRY_OUT(comm_cpu_open(world, &cpu->comm));
   cpu->base.comm_seconds = clock_seconds() - before;

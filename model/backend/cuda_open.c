@@ -44,7 +44,7 @@ static enum status count_devices(const struct world *world, int *count) {
 static enum status check_claims(const struct world *world, const struct gpu_claim *mine) {
   enum status status = STATUS_OK;
   struct gpu_claim *all = calloc((size_t)world->size, sizeof *all);
-  if (!all) return RAISE(STATUS_INPUT, "out of memory");
+  TRY_OUT(world_agree(world, all ? STATUS_OK : RAISE(STATUS_INPUT, "out of memory")));
   TRY_OUT(world_allgather(world, mine, sizeof *mine, all));
   status = gpu_check_claims(all, world->size);
 out:

@@ -31,7 +31,9 @@ enum status cores_share(const struct world *world, int *cores) {
   enum status status = STATUS_OK;
   struct claim mine, *all = calloc((size_t)world->size, sizeof *all);
   int sharing = 1, here = 1; /* ranks, this one among them */
-  if (!all) return RAISE(STATUS_INPUT, "out of memory");
+  if (!all) status = RAISE(STATUS_INPUT, "out of memory");
+  if (world->size > 1) status = world_agree(world, status);
+  TRY_OUT(status);
   memset(&mine, 0, sizeof mine);
   mine.node = world->node;
   if (sched_getaffinity(0, sizeof mine.cpus, &mine.cpus) != 0) CPU_SET(0, &mine.cpus);

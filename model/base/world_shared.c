@@ -117,9 +117,14 @@ static enum status map_own(const struct world *world, struct world_shared *share
 enum status world_shared_create(const struct world *world, size_t bytes, struct world_shared **shared,
                                 void **memory) {
   struct world_shared *made = calloc(1, sizeof *made);
-  if (!made) return RAISE(STATUS_INPUT, "no memory for a shared window");
+  enum status status = made ? STATUS_OK : RAISE(STATUS_INPUT, "no memory for a shared window");
+  if (world->size > 1) status = world_agree(world, status);
+  if (!made || status != STATUS_OK) {
+    free(made);
+    return status;
+  }
   *made = (struct world_shared){.bytes = bytes ? bytes : 1};
-  enum status status = world->local_size == 1 ? map_own(world, made) : map_shared(world, made);
+  status = world->local_size == 1 ? map_own(world, made) : map_shared(world, made);
   if (status != STATUS_OK) {
     world_shared_destroy(made);
     return error_trace(status, __func__);

@@ -30,6 +30,28 @@ for victim in 1 0 2; do
   pass "rank $victim frozen: exit 5 after $took s, named, no process left"
 done
 
+# A rank whose device cannot be opened tells why; the others do not wait in it for the communicator.
+if plain "the rank without an engine, which is preloaded"; then
+  shim=$(readlink -f "$(dirname "$CONVOY")/../tests/fail_engine.so")
+  for command in train check "bench step"; do
+    options=(--backend cpu)
+    [ "$command" = check ] || options+=(--init-timeout 20)
+    [ "$command" != train ] || options+=(--data "$data" --out "$WORK/engine")
+    code=0
+    # shellcheck disable=SC2086
+    "${LAUNCH[@]}" 3 -x LD_PRELOAD="$shim" -x FAIL_RANK=1 "$CONVOY" $command "${options[@]}" > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+    if [ "$command" = check ]; then
+      expect 2 "$command without an engine on rank 1"
+      grep -q '^fail  device  .*rank 1, .*oneDNN: no CPU engine' "$WORK/out.txt" || fail "$command: the engine" "$WORK/out.txt"
+    else
+      expect 1 "$command without an engine on rank 1"
+      one_error "$command without an engine on rank 1"
+      grep -q '^error: oneDNN: no CPU engine' "$WORK/err.txt" || fail "$command: the engine" "$WORK/err.txt"
+    fi
+  done
+  pass "an engine that one rank cannot have: said by it, all end"
+fi
+
 # All ranks beat, but one stands still: it is told from those that wait for it.
 shim=$(dirname "$CONVOY")/../tests/stand_still.so
 if plain "the rank that stands still, which is preloaded"; then
