@@ -57,6 +57,22 @@ static void fusion_changes_nothing(void **state) {
   assert_fusion("simplecnn", OP_CONV_POOL, 1);
 }
 
+/* Places in lists are 32 bits wide: what they cannot tell is refused, and not another sample taken. */
+static void plans_are_numbered(void **state) {
+  (void)state;
+  struct fixture f = {0};
+  open_net(&f, "simplecnn", true, OPTIMIZER_SGD);
+  for (int i = 0; i < 2; i++) {
+    struct net_options large = usual;
+    struct net *net;
+    *(i == 0 ? &large.plan_samples : &large.plan_steps) = (int64_t)1 << 31;
+    assert_int_equal(net_create(f.backend, f.graph, &large, &net), STATUS_INPUT);
+    assert_non_null(strstr(error_message(), "2147483648"));
+    assert_non_null(strstr(error_message(), "use more ranks"));
+  }
+  close_net(&f);
+}
+
 /* A table that counts allocations, in front of the backend's. */
 static const struct backend_table *real_table;
 static int allocations;
@@ -200,7 +216,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(fusion_changes_nothing), cmocka_unit_test(steps_allocate_nothing),
       cmocka_unit_test(runs_repeat_to_the_bit), cmocka_unit_test(state_moves_to_another_net),
       cmocka_unit_test(plans_may_be_cut_short), cmocka_unit_test(wishes_ride_on_the_step),
-      cmocka_unit_test(non_finite_loss_halts),
+      cmocka_unit_test(non_finite_loss_halts),  cmocka_unit_test(plans_are_numbered),
   };
   return run_on_backend(argc, argv, "net", tests, sizeof tests / sizeof *tests);
 }

@@ -60,7 +60,8 @@ struct net_data {
 
 struct net;
 
-/* `graph` and `backend` are borrowed and outlive the net. Parameters are zero until net_init or net_write. */
+/* `graph` and `backend` are borrowed and outlive the net. Parameters are zero until net_init or net_write.
+ * STATUS_INPUT: it does not fit in memory, or plans are longer than 2^31 - 1. */
 enum status net_create(struct backend *backend, const struct graph *graph, const struct net_options *options,
                        struct net **net);
 void net_destroy(struct net *net); /* NULL: nothing */
