@@ -139,9 +139,9 @@ static enum status run_watched(const struct command *command, int argc, char **a
 static int run(int argc, char **argv) {
   struct world world;
   const struct command *command = argc < 2 ? NULL : find_command(argv[1]);
-  children_prepare(argv[0], argc > 0 ? (size_t)(argv[argc - 1] + strlen(argv[argc - 1]) - argv[0]) : 0);
+  if (command && command->stoppable) signals_install(); /* first of all: MPI's start takes its time */
   signals_ignore_size_limit();
-  if (command && command->stoppable) signals_install(); /* now, since MPI's start takes its time */
+  children_prepare(argv[0], argc > 0 ? (size_t)(argv[argc - 1] + strlen(argv[argc - 1]) - argv[0]) : 0);
   limit_start(argc, argv);
   binding_lift();
   enum status status = world_open(&world);
