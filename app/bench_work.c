@@ -75,8 +75,7 @@ static enum status make_net(struct bench_work *work, const struct bench_options 
            (long long)o->size, (long long)o->size, (long long)o->classes, (long long)work->part);
   TRY(plan_cache_begin(&cache, o->plan_cache, key, work->backend));
   enum status status = net_create(work->backend, work->graph, &net, &work->net);
-  enum status ended = plan_cache_end(&cache, work->backend);
-  if (status == STATUS_OK) status = ended;
+  status = plan_cache_end(&cache, work->backend, status);
   return status == STATUS_OK ? status : error_trace(status, __func__);
 }
 

@@ -151,9 +151,12 @@ void metrics_epoch(struct metrics *metrics, const struct runlog_epoch *row) {
 }
 
 void metrics_close(struct metrics *metrics, enum status status) {
+  struct error_record record; /* of the run's failure */
   if (!metrics) return;
   metrics->running = false;
   metrics->exit_status = (int)status;
+  error_save(&record);
   update(metrics, true);
+  error_restore(&record);
   free(metrics);
 }

@@ -28,7 +28,7 @@ void metrics_epoch(struct metrics *metrics, const struct runlog_epoch *row);
 /* Rank 0's device, for the next write. */
 void metrics_usage(struct metrics *metrics, const struct backend_usage *usage);
 
-/* Writes how the run ended and frees. NULL: nothing. */
+/* Writes how the run ended and frees; a recorded error stays. NULL: nothing. */
 void metrics_close(struct metrics *metrics, enum status status);
 
 #endif

@@ -247,12 +247,11 @@ static enum status gather(struct plan_cache *cache, struct backend *backend, enu
   return shared;
 }
 
-enum status plan_cache_end(struct plan_cache *cache, struct backend *backend) {
+static enum status finish(struct plan_cache *cache, struct backend *backend) {
   enum status status = STATUS_OK; /* of what goes wrong on this rank alone */
   bool any = false;
   void *bytes = NULL;
   size_t count = 0;
-  if (!cache->key[0]) return STATUS_OK;
   TRY(tell(cache, backend, &status));
   TRY(gather(cache, backend, &status, &any));
   if (status == STATUS_OK && any && cache->path[0] && cache->same && cache->world->local_rank == 0) {
@@ -261,4 +260,14 @@ enum status plan_cache_end(struct plan_cache *cache, struct backend *backend) {
     free(bytes);
   }
   return world_agree(cache->world, status);
+}
+
+enum status plan_cache_end(struct plan_cache *cache, struct backend *backend, enum status made) {
+  struct error_record record;
+  if (!cache->key[0]) return made;
+  error_save(&record);
+  enum status status = finish(cache, backend);
+  if (made == STATUS_OK) return status;
+  error_restore(&record);
+  return made;
 }

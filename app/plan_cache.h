@@ -25,9 +25,9 @@ void plan_cache_write(const char *path, const char *key, const void *bytes, size
 /* Around the creation of a net's ops: begin gives the backend what was chosen earlier. If that is nothing,
  * the ranks other than 0 wait in it for what rank 0 then chooses, which rank 0 tells in end. There what any
  * rank had to choose anew is gathered and written, once a host. So ranks of one kind of device run the same
- * plans for the same shapes. A rank whose begin was STATUS_OK calls end, whatever fails between. Collective;
- * the same status on all ranks, but that rank 0 may learn from end why the others' begin failed. `key` is
- * rank 0's. */
+ * plans for the same shapes. A rank whose begin was STATUS_OK calls end. `made` is how the ops' creation went
+ * there: where it failed, end returns that, and its record stays. Collective; else the same status on all
+ * ranks, but that rank 0 may learn from end why the others' begin failed. `key` is rank 0's. */
 struct plan_cache {
   const struct world *world; /* borrowed */
   char path[PLAN_CACHE_PATH];
@@ -37,6 +37,6 @@ struct plan_cache {
 };
 enum status plan_cache_begin(struct plan_cache *cache, const char *option, const char *key,
                              struct backend *backend);
-enum status plan_cache_end(struct plan_cache *cache, struct backend *backend);
+enum status plan_cache_end(struct plan_cache *cache, struct backend *backend, enum status made);
 
 #endif

@@ -120,8 +120,7 @@ static enum status make_net(struct session *session, const struct session_plan *
   shape_key(session, plan, &options, key, sizeof key);
   TRY(plan_cache_begin(&cache, plan->plan_cache, key, session->backend));
   enum status status = net_create(session->backend, session->graph, &options, &session->net);
-  enum status ended = plan_cache_end(&cache, session->backend);
-  if (status == STATUS_OK) status = ended;
+  status = plan_cache_end(&cache, session->backend, status);
   took(plan, cache.known ? "plans (kept)" : "plans");
   return status == STATUS_OK ? status : error_trace(status, __func__);
 }

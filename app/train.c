@@ -220,7 +220,10 @@ static enum status end_run(struct train *train, enum status status) {
     return written == STATUS_OK ? status : written;
   }
   if (status != STATUS_OK) {
-    describe_end(train, "failed");
+    struct error_record record;
+    error_save(&record);
+    (void)describe_end(train, "failed");
+    error_restore(&record);
     return status;
   }
   tensorboard_examples(train);

@@ -142,11 +142,12 @@ static enum status collect(struct importing *importing, const char *from) {
   TRY(decode_pool_create(cores_usable(), &importing->set, &importing->pool));
   struct source_visitor visitor = {.member = visit_member, .data = visit_data, .context = importing};
   enum status status = source_walk(from, &visitor);
-  char message[1024];
-  snprintf(message, sizeof message, "%s", error_message());
+  struct error_record record;
+  error_save(&record);
   enum status decoded = decode_pool_finish(importing->pool);
   if (decoded != STATUS_OK) return decoded; /* it came first, and may be why the walk ended */
-  if (status != STATUS_OK) return RAISE(status, "%s", message);
+  error_restore(&record);
+  TRY(status);
   if (importing->kind == MEMBER_CIFAR) TRY(finish_cifar(importing, from));
   return import_set_finish(&importing->set, from);
 }

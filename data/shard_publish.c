@@ -79,7 +79,7 @@ static void take_names(const char *folder, char (*name)[SHARD_NAME], int count) 
 /* Gives the new files their names, for good; after a failure they have none. */
 static enum status name_new(const char *folder, char (*name)[SHARD_NAME], int count) {
   enum status status = STATUS_OK;
-  char text[1024];
+  struct error_record record;
   int named = 0;
   while (status == STATUS_OK && named < count) {
     status = rename_in(folder, name[named], ".tmp", "");
@@ -87,9 +87,10 @@ static enum status name_new(const char *folder, char (*name)[SHARD_NAME], int co
   }
   if (status == STATUS_OK) status = folder_sync(folder);
   if (status == STATUS_OK) return STATUS_OK;
-  snprintf(text, sizeof text, "%s", error_message());
+  error_save(&record);
   take_names(folder, name, named);
-  return RAISE(status, "%s", text);
+  error_restore(&record);
+  return status;
 }
 
 /* ---- inside ---- */
@@ -125,10 +126,10 @@ static enum status commit_inside(struct shard_publish *publish, char (*name)[SHA
   remove_old(publish->directory, &list);
 out:
   if (status != STATUS_OK) {
-    char text[1024];
-    snprintf(text, sizeof text, "%s", error_message());
+    struct error_record record;
+    error_save(&record);
     put_back(publish->directory, &list, moved);
-    status = RAISE(status, "%s", text);
+    error_restore(&record);
   }
   shard_list_free(&list);
   return status;
@@ -157,14 +158,14 @@ static enum status exchange(const struct shard_publish *publish) {
 }
 
 /* The old set gets its place again, since a crash might bring it back; the recorded error stays. */
-static enum status take_back(struct shard_publish *publish, enum status status) {
-  char text[1024];
-  snprintf(text, sizeof text, "%s", error_message());
+static void take_back(struct shard_publish *publish) {
+  struct error_record record;
+  error_save(&record);
   if (exchange(publish) == STATUS_OK)
     publish->committed = false;
   else
     log_warning("%s", error_message());
-  return RAISE(status, "%s", text);
+  error_restore(&record);
 }
 
 static enum status commit_beside(struct shard_publish *publish, char (*name)[SHARD_NAME], int count) {
@@ -180,7 +181,7 @@ static enum status commit_beside(struct shard_publish *publish, char (*name)[SHA
   if (status == STATUS_OK)
     shard_stage_clear(publish->stage, publish->directory);
   else
-    status = take_back(publish, status);
+    take_back(publish);
 out:
   free(parent);
   return status;

@@ -5,11 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static _Thread_local struct {
-  char message[1024];
-  char detail[2048];
-  char trace[512];
-} record;
+static _Thread_local struct error_record record;
 
 static void append(char *text, size_t capacity, const char *prefix, const char *format, va_list arguments) {
   size_t used = strlen(text);
@@ -54,6 +50,14 @@ void error_clear(void) {
   record.message[0] = '\0';
   record.detail[0] = '\0';
   record.trace[0] = '\0';
+}
+
+void error_save(struct error_record *saved) {
+  *saved = record;
+}
+
+void error_restore(const struct error_record *saved) {
+  record = *saved;
 }
 
 void error_print(FILE *stream) {

@@ -35,6 +35,16 @@ const char *error_message(void);
 /* Forgets this thread's recorded error: it was handled. */
 void error_clear(void);
 
+/* A record, or none, of this thread's, to be put back after what may raise or clear another one while the
+ * first is still to be told. */
+struct error_record {
+  char message[1024];
+  char detail[2048];
+  char trace[512];
+};
+void error_save(struct error_record *record);
+void error_restore(const struct error_record *record);
+
 /* Prints `error: …` and the details to `stream`, nothing if no error is recorded. */
 void error_print(FILE *stream);
 

@@ -88,6 +88,24 @@ if plain "calls that fail, which are preloaded"; then
   pass "a save that fails beside the steps of two ranks: exit 4, one line, resumed bit for bit"
 fi
 
+# Where the end of a failed run cannot be told to its files, the error line is still that of the failure.
+if plain "calls that fail, which are preloaded"; then
+  mkdir "$WORK/metrics"
+  for file in run.json metrics; do
+    out=$WORK/told-$file
+    export FAIL_UNDER=$out/run.json FAIL_ERRNO=EROFS FAIL_AT=6 FAIL_REPORT=$WORK/report LD_PRELOAD=$shim
+    [ $file = run.json ] || export FAIL_UNDER=$WORK/metrics FAIL_AT=2
+    rm -f "$WORK/report"
+    run "$out" --lr 1e30 --optimizer sgd --metrics "$WORK/metrics/run.prom"
+    unset LD_PRELOAD FAIL_UNDER FAIL_ERRNO FAIL_AT FAIL_REPORT
+    [ -f "$WORK/report" ] || fail "$file: no call failed"
+    expect 3 "a loss that is not finite, and no more writes to $file"
+    one_error "a loss that is not finite, and no more writes to $file"
+    grep -q '^error: the loss is not finite at step' "$WORK/err.txt" || fail "$file: another error" "$WORK/err.txt"
+  done
+  pass "a failed run whose end cannot be written down: its own error is told"
+fi
+
 # A folder that cannot be listed is not taken for an empty one.
 if plain "folders that cannot be listed, by a preloaded function"; then
   unlisted() { # FOLDER ARGUMENT...: where FOLDER cannot be listed
