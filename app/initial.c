@@ -34,21 +34,26 @@ static bool is_head(const struct graph *graph, const char *name) {
 }
 
 /* Reads the head's arrays into memory of their own first: one that does not fit leaves all of them new. */
-static bool read_head(const struct checkpoint *checkpoint, const struct checkpoint_item *head, int count) {
+static enum status read_head(const struct checkpoint *checkpoint, const struct checkpoint_item *head,
+                             int count, bool *fits) {
   struct checkpoint_item copy[OP_MAX_PARAM];
-  bool fits = true;
+  enum status status = STATUS_OK;
   for (int i = 0; i < count; i++) {
     copy[i] = head[i];
     copy[i].data = malloc(tensor_bytes(&head[i].tensor));
-    fits = fits && copy[i].data;
+    if (!copy[i].data) status = RAISE(STATUS_INPUT, "no memory for %s", head[i].name);
   }
-  fits = fits && trained_fill(checkpoint, copy, count) == STATUS_OK;
-  if (!fits) error_clear();
-  for (int i = 0; i < count; i++) {
-    if (fits) memcpy(head[i].data, copy[i].data, tensor_bytes(&head[i].tensor));
-    free(copy[i].data);
+  TRY_OUT(status);
+  status = trained_fill(checkpoint, copy, count);
+  *fits = status == STATUS_OK;
+  if (status == STATUS_INPUT) { /* no such array, or another shape */
+    error_clear();
+    status = STATUS_OK;
   }
-  return fits;
+  for (int i = 0; i < count && *fits; i++) memcpy(head[i].data, copy[i].data, tensor_bytes(&head[i].tensor));
+out:
+  for (int i = 0; i < count; i++) free(copy[i].data);
+  return status;
 }
 
 enum status initial_read(const struct train_options *options, const struct graph *graph,
@@ -60,6 +65,7 @@ enum status initial_read(const struct train_options *options, const struct graph
   enum status status = STATUS_OK;
   struct checkpoint_item head[OP_MAX_PARAM] = {{.name = ""}};
   int count = 0, heads = 0;
+  bool whole = false;
   struct checkpoint_item *body = calloc((size_t)snapshot->item_count, sizeof *body);
   if (!body) TRY_OUT(RAISE(STATUS_INPUT, "no memory for a list of the parameters"));
   for (int i = 0; i < snapshot->item_count; i++) {
@@ -72,7 +78,7 @@ enum status initial_read(const struct train_options *options, const struct graph
       body[count++] = *item;
   }
   TRY_OUT(trained_fill(checkpoint, body, count));
-  bool whole = read_head(checkpoint, head, heads);
+  TRY_OUT(read_head(checkpoint, head, heads, &whole));
   log_info("init: %s, step %" PRId64 "; %d arrays taken%s%s", checkpoint_name(checkpoint),
            checkpoint_progress(checkpoint)->step, count + (whole ? heads : 0),
            whole ? "" : ", new: ", whole ? "" : head[0].name);
