@@ -229,14 +229,15 @@ static enum status tell(struct plan_cache *cache, struct backend *backend, enum 
 /* Each rank's to all others; *any: there were some. */
 static enum status gather(struct plan_cache *cache, struct backend *backend, enum status *status, bool *any) {
   const struct world *world = cache->world;
-  enum status shared = STATUS_OK;
   void *bytes = NULL;
   size_t count = 0;
-  int64_t *all = calloc((size_t)world->size, sizeof *all);
-  TRY(world_agree(world, all ? STATUS_OK : RAISE(STATUS_INPUT, "out of memory")));
-  if (cache->same) take(backend, true, &bytes, &count, status);
-  int64_t mine = (int64_t)count;
-  shared = world_allgather(world, &mine, sizeof mine, all);
+  int64_t mine = 0, *all = calloc((size_t)world->size, sizeof *all);
+  enum status shared = world_agree(world, all ? STATUS_OK : RAISE(STATUS_INPUT, "out of memory"));
+  if (shared == STATUS_OK && cache->same) {
+    take(backend, true, &bytes, &count, status);
+    mine = (int64_t)count;
+  }
+  if (shared == STATUS_OK) shared = world_allgather(world, &mine, sizeof mine, all);
   for (int r = 0; r < world->size && shared == STATUS_OK; r++) {
     if (all[r] == 0) continue;
     *any = true;
