@@ -184,7 +184,7 @@ _Static_assert(sizeof import_rows / sizeof *import_rows <= MOST_ROWS &&
 
 static bool given_by_name(int argc, char **argv, const char *name) {
   size_t length = strlen(name);
-  for (int i = 1; i < argc; i++)
+  for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
     if (strncmp(argv[i], "--", 2) == 0 && strncmp(argv[i] + 2, name, length) == 0 &&
         (argv[i][2 + length] == '\0' || argv[i][2 + length] == '='))
       return true;
@@ -202,8 +202,10 @@ static struct option_table choose_operands(const struct option_table *table, int
   return chosen;
 }
 
-/* Plain words come first: `import FROM OUT --seed 1`. */
+/* Plain words come first, `import FROM OUT --seed 1`, or behind `--`. */
 static bool has_operand(int argc, char **argv) {
+  for (int i = 1; i + 1 < argc; i++)
+    if (strcmp(argv[i], "--") == 0) return true;
   return argc > 1 && argv[1][0] != '-';
 }
 

@@ -113,7 +113,7 @@ static void limit_start(int argc, char **argv) {
                              "host is missing, frozen or cannot be reached\n";
   const char *text = NULL, *rank = getenv("OMPI_COMM_WORLD_RANK");
   size_t length = sizeof option - 1;
-  for (int i = 1; i < argc; i++) {
+  for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
     if (strncmp(argv[i], option, length) != 0) continue;
     if (argv[i][length] == '=') text = argv[i] + length + 1;
     if (argv[i][length] == '\0' && i + 1 < argc) text = argv[i + 1];

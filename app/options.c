@@ -254,12 +254,12 @@ static enum status find_option(const struct option_table *table, const char *tex
   return STATUS_OK;
 }
 
-/* Reads the word at argv[i], and the next one where it is the option's value. */
-static enum status next_word(const struct option_table *table, int argc, char **argv, int i, int *operands,
-                             struct word *word) {
+/* Reads the word at argv[i], and the next one where it is the option's value. `plain`: it is none. */
+static enum status next_word(const struct option_table *table, int argc, char **argv, int i, bool plain,
+                             int *operands, struct word *word) {
   const char *text = argv[i];
   *word = (struct word){.used = 1};
-  if (text[0] != '-' || text[1] == '\0') {
+  if (plain || text[0] != '-' || text[1] == '\0') {
     word->row = operand_row(table, (*operands)++);
     word->text = text;
     if (!word->row)
@@ -281,9 +281,15 @@ static enum status next_word(const struct option_table *table, int argc, char **
 static enum status parse_words(const struct option_table *table, int argc, char **argv, bool config,
                                void *values) {
   int operands = 0;
-  struct word word;
+  bool plain = false;
+  struct word word = {.used = 1};
   for (int i = 1; i < argc; i += word.used) {
-    TRY(next_word(table, argc, argv, i, &operands, &word));
+    if (!plain && strcmp(argv[i], "--") == 0) {
+      plain = true;
+      word.used = 1;
+      continue;
+    }
+    TRY(next_word(table, argc, argv, i, plain, &operands, &word));
     if (((word.row->flags & OPTION_CONFIG) != 0) != config) continue;
     TRY(options_set(word.row, word.origin, word.text ? word.text : "on", values));
     if (config) TRY(config_read(table, word.text, values));

@@ -75,8 +75,8 @@ struct option_table {
   int count;
 };
 
-/* Fills `values` with the defaults, then the config file's values, then those of argv[1..argc). All of it is
- * checked, required options last. */
+/* Fills `values` with the defaults, then the config file's values, then those of argv[1..argc); words behind
+ * "--" are operands. All of it is checked, required options last. */
 enum status options_parse(const struct option_table *table, int argc, char **argv, void *values);
 
 /* Sets one option from text, as the command line would; `origin` ("--batch", "run.conf:3: batch") begins a

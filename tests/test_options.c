@@ -96,6 +96,30 @@ static void text_reads_back(void **state) {
   assert_true(again.lr == o.lr && again.beta2 == o.beta2 && again.mean.value[1] == o.mean.value[1]);
 }
 
+/* Behind `--` a word is an operand, whatever it looks like; the first one only. */
+static void two_dashes_end_options(void **state) {
+  (void)state;
+  struct files {
+    struct option_words images;
+    bool json;
+  } files = {.json = false};
+  static const struct option_row rows[] = {
+      {.name = "images", .type = OPTION_WORDS, .flags = OPTION_OPERAND | OPTION_REQUIRED, .value = "IMAGE"},
+      {.name = "json", .type = OPTION_FLAG, .offset = offsetof(struct files, json)},
+  };
+  const struct option_table table = {.command = "convoy predict", .rows = rows, .count = 2};
+  char *argv[] = {"predict", "a.png", "--", "--json", "-b.png", "--", "-"};
+  assert_int_equal(options_parse(&table, 7, argv, &files), STATUS_OK);
+  assert_false(files.json);
+  assert_int_equal(files.images.count, 5);
+  for (int i = 0; i < 5; i++)
+    assert_string_equal(files.images.word[i], ((const char *[]){"a.png", "--json", "-b.png", "--", "-"})[i]);
+  free((void *)files.images.word);
+  files.images = (struct option_words){0};
+  assert_int_equal(options_parse(&table, 2, (char *[]){"predict", "--"}, &files), STATUS_INPUT);
+  assert_non_null(strstr(error_message(), "needs images"));
+}
+
 /* Every number's row: below, above, no number, nan, inf; every choice: an unknown one. */
 static void every_row_refuses(void **state) {
   (void)state;
@@ -140,6 +164,7 @@ static void refusals_name_the_option(void **state) {
   refuse("--lanes 3", "--lanes is 3");
   refuse("stray", "unexpected word 'stray'");
   refuse("-z", "-z");
+  refuse("-- --lr", "unexpected word '--lr'");
   refuse("--resume --overwrite", "--overwrite");
   refuse("--scale-lr linear", "--base-batch");
   refuse("--base-batch 64", "--scale-lr");
@@ -211,6 +236,7 @@ int main(void) {
       cmocka_unit_test(defaults_are_those_of_the_table),
       cmocka_unit_test(each_type_is_read),
       cmocka_unit_test(text_reads_back),
+      cmocka_unit_test(two_dashes_end_options),
       cmocka_unit_test(every_row_refuses),
       cmocka_unit_test(refusals_name_the_option),
       cmocka_unit_test(command_line_wins_over_file),

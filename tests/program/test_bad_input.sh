@@ -195,6 +195,7 @@ refuses "is a folder" "${trained[@]}" --config "$WORK"
 refuses "is a pipe" "${trained[@]}" --init "$WORK/pipe"
 refuses "is a pipe" predict --checkpoint "$run" --backend cpu "$WORK/pipe"
 refuses "is a device" predict --checkpoint "$run" --backend cpu /dev/zero
+refuses "^error: --json" predict --checkpoint "$run" --backend cpu -- --json # a file's name
 refuses "is a pipe" import-weights "$WORK/pipe" --out "$WORK/y"
 refuses "is a pipe" report "$WORK/piped" --out "$WORK/y.html"
 refuses "is a pipe" report "$WORK/folder" --out "$WORK/y.html"

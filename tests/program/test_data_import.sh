@@ -24,6 +24,12 @@ for count in 1 4; do
   expect 0 "check, np $count"
 done
 diff -r "$WORK/shards-1" "$WORK/shards-4" || fail "4 ranks make other shards"
+for arguments in "--shards 3 --seed 2 -- $WORK/cifar.tar.gz --dashes" "$WORK/cifar.tar.gz --shards 3 --seed 2 -- --dashes"; do
+  # shellcheck disable=SC2086
+  (cd "$WORK" && ranks 1 data import $arguments && expect 0 "import into a folder with a name like an option") || exit 1
+  diff -r "$WORK/shards-1" "$WORK/--dashes" || fail "behind '--': other shards"
+  rm -r "$WORK/--dashes"
+done
 ranks 4 train --data "$WORK/shards-4" --out "$WORK/run" --backend cpu --threads 1 --epochs 1 --batch 20
 expect 0 "train"
 pass "1 and 4 ranks import the same shards"
