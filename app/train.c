@@ -41,13 +41,24 @@ static enum status check_signals(const struct train *train) {
   return wanted ? world_agree(train->world, STATUS_STOPPED) : STATUS_OK;
 }
 
+/* A file cannot lie where a folder will. */
+static enum status check_apart(const char *metrics, const char *option, const char *folder) {
+  if (!output_same(metrics, folder)) return STATUS_OK;
+  return RAISE(STATUS_INPUT, "--metrics %s, a file, and --%s %s, a folder, are the same; give another name",
+               metrics, option, folder);
+}
+
 /* Rank 0: whether the run may write where it is told to. */
 static enum status check_folders(const struct train_options *o) {
   TRY(runlog_check(o->out, mode_of(o)));
   if (o->overwrite && o->init[0] && output_inside(o->init, o->out))
     return RAISE(STATUS_INPUT, "--init %s lies in --out %s, which --overwrite empties; give another --out",
                  o->init, o->out);
-  if (o->metrics[0]) TRY(metrics_check(o->metrics));
+  if (o->metrics[0]) {
+    TRY(metrics_check(o->metrics));
+    TRY(check_apart(o->metrics, "tensorboard", o->tensorboard));
+    TRY(check_apart(o->metrics, "out", o->out));
+  }
   return o->tensorboard[0] ? tensorboard_check(o->tensorboard, mode_of(o)) : STATUS_OK;
 }
 

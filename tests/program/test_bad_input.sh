@@ -148,6 +148,11 @@ protects "report --svg" report "$run" --out "$WORK/x.html" --svg "$conf"
 protects "report --png" report "$run" --out "$WORK/x.html" --png "$run/checkpoints/new.h5"
 protects "one name for two outputs" report "$run" --out "$WORK/x" --svg "$WORK/./x"
 [ -e "$WORK/x" ] && fail "one name for two outputs: written"
+for apart in "--tensorboard $WORK/x" "--tensorboard $WORK/./x/" "--out $WORK/x"; do
+  # shellcheck disable=SC2086
+  protects "--metrics and $apart" "${trained[@]}" --metrics "$WORK/x" $apart
+  { [ ! -e "$WORK/x" ] && [ ! -s "$WORK/out.txt" ]; } || fail "--metrics and $apart: begun before it was refused" "$WORK/out.txt"
+done
 protects "--metrics in the new run" "${trained[@]}" --metrics "$out/loss.csv"
 protects "--tensorboard in the new run" "${trained[@]}" --tensorboard "$out/run.json/"
 ln -s "$run/loss.csv" "$WORK/x.html.tmp"
