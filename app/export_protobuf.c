@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/utf8.h"
+
 enum wire { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_LENGTH = 2, WIRE_FIXED32 = 5 };
 
 void protobuf_destroy(struct protobuf *message) {
@@ -72,7 +74,12 @@ void protobuf_bytes(struct protobuf *message, int field, const void *data, size_
 }
 
 void protobuf_text(struct protobuf *message, int field, const char *text) {
-  protobuf_bytes(message, field, text, strlen(text));
+  size_t bytes = strlen(text);
+  protobuf_bytes(message, field, text, bytes);
+  append(message, "", 1);
+  if (message->failed) return;
+  message->bytes--; /* the end was for mending only */
+  utf8_mend((char *)message->data + message->bytes - bytes);
 }
 
 void protobuf_message(struct protobuf *message, int field, struct protobuf *inner) {

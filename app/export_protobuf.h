@@ -18,7 +18,8 @@ struct protobuf {
 
 void protobuf_destroy(struct protobuf *message); /* also a zeroed one */
 
-/* Appends field `field`, an integer (int64, int32, enum), float, double, text or bytes. */
+/* Appends field `field`, an integer (int64, int32, enum), float, double, text (made UTF-8,
+ * which readers insist on) or bytes. */
 void protobuf_integer(struct protobuf *message, int field, int64_t value);
 void protobuf_float(struct protobuf *message, int field, float value);
 void protobuf_double(struct protobuf *message, int field, double value);

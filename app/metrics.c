@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "app/output.h"
+#include "app/utf8.h"
 #include "model/base/clock.h"
 #include "model/base/log.h"
 
@@ -29,7 +30,7 @@ struct metrics {
   struct backend_usage usage;
 };
 
-/* A label's value between quotes: \, " and line ends are escaped. What does not fit is left out. */
+/* A label's value between quotes, UTF-8: \, " and line ends are escaped. What does not fit is left out. */
 static void add_label(struct metrics *metrics, const char *name, const char *value) {
   char *out = metrics->labels;
   size_t used = strlen(out);
@@ -39,6 +40,7 @@ static void add_label(struct metrics *metrics, const char *name, const char *val
     out[used++] = *value == '\n' ? 'n' : *value;
   }
   snprintf(out + used, LABELS - used, "\"");
+  utf8_mend(out);
 }
 
 static void put(FILE *file, const struct metrics *metrics, const char *name, const char *type,

@@ -1,4 +1,5 @@
-/* Text from outside (paths, class names) may be any bytes; JSON and HTML are UTF-8. */
+/* Text from outside (paths, class names) may be any bytes; JSON, HTML, metrics and protobuf's text
+ * are UTF-8 (RFC 3629). */
 #ifndef CONVOY_APP_UTF8_H
 #define CONVOY_APP_UTF8_H
 

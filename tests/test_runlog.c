@@ -103,12 +103,14 @@ static void test_json(void **state) {
   struct runlog *run = open_run(f, RUNLOG_NEW);
   assert_int_equal(runlog_finish(run, "complete", NULL, 0), STATUS_INTERNAL);
   assert_int_equal(runlog_start(run, 0, 0), STATUS_OK);
-  const char *const classes[] = {"cat", "a \"dog\"\n", "\xff\xc3\xa9"};
+  const char *const classes[] = {
+      "cat", "a \"dog\"\n", "\xff\xc3\xa9",
+      "\xc1\xbf \xe0\x9f\xbf \xed\xa0\x80 \xf4\x90\x80\x80 \xf0\x8f\xbf\xbf \xf0\x9f\x9a\x82"};
   const double mean[] = {0.1, 1.0 / 3, NAN};
   const struct runlog_value options[] = {runlog_text("model", "resnet18"), runlog_real("lr", 0.1),
                                          runlog_integer("batch", 128),     runlog_integer("seed", INT64_MAX),
                                          runlog_bool("resume", false),     runlog_text("config", NULL)};
-  const struct runlog_value data[] = {runlog_texts("classes", classes, 3), runlog_reals("mean", mean, 3)};
+  const struct runlog_value data[] = {runlog_texts("classes", classes, 4), runlog_reals("mean", mean, 3)};
   const struct runlog_section sections[] = {{"options", options, 6}, {"data", data, 2}};
   assert_int_equal(runlog_describe(run, sections, 2), STATUS_OK);
   assert_non_null(strstr(content(f, "run.json"), "9223372036854775807"));
@@ -124,6 +126,8 @@ static void test_json(void **state) {
   list = cJSON_GetObjectItem(cJSON_GetObjectItem(json, "data"), "classes");
   assert_string_equal(cJSON_GetStringValue(cJSON_GetArrayItem(list, 1)), classes[1]);
   assert_string_equal(cJSON_GetStringValue(cJSON_GetArrayItem(list, 2)), "?\xc3\xa9");
+  assert_string_equal(cJSON_GetStringValue(cJSON_GetArrayItem(list, 3)),
+                      "?? ??? ??? ???? ???? \xf0\x9f\x9a\x82");
   char started[64];
   snprintf(started, sizeof started, "%s", text_at(json, NULL, "started"));
   assert_int_equal(strlen(started), 20);

@@ -78,7 +78,7 @@ def names(data):
     for path in glob.glob(f"{data}/*.h5"):
         with h5py.File(path, "r+") as f:
             del f.attrs["classes"]
-            f.attrs["classes"] = [f"class {i} <&>|{i}" for i in range(10)]
+            f.attrs["classes"] = np.array([b"class %d <&>|\xff%d" % (i, i) for i in range(10)])  # no UTF-8
 
 
 def examples(folder, shard, out):
@@ -89,7 +89,8 @@ def examples(folder, shard, out):
     (page,) = events.Tensors("examples/predictions")[-1].tensor_proto.string_val
     rows = [[cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in page.decode().splitlines()[2:]]
     with h5py.File(shard) as f:
-        images, labels, classes = f["images"][:], f["labels"][:], list(f.attrs["classes"])
+        images, labels = f["images"][:], f["labels"][:]
+        classes = [name.replace(b"\xff", b"?").decode() for name in f.attrs["classes"]]
     assert len(rows) == 25 and len({row[1] for row in rows}) == 25, rows
     os.makedirs(out)
     frames = set()

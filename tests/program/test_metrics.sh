@@ -8,7 +8,7 @@ set_of "$data" 384 100
 train() { # RANKS OPTION...
   local count=$1
   shift
-  ranks "$count" train --data "$data" --out "$WORK/a \"run\"" --backend cpu --threads 1 --log-every 1 --metrics "$file" "$@"
+  ranks "$count" train --data "$data" --out "$WORK/a \"run\""$'\xff' --backend cpu --threads 1 --log-every 1 --metrics "$file" "$@"
 }
 value() { sed -n "s/^$1{.*} //p" "$file"; }
 same() { # METRIC VALUE
@@ -27,7 +27,7 @@ well_formed() {
 train 2 --epochs 2 --steps 5 --checkpoint-every 3
 expect 0 "a run with --metrics"
 well_formed "a run"
-grep -q '^convoy_train_loss{run="[^"]*a \\"run\\"",model="simplecnn",host="[^"]*"} ' "$file" || fail "the labels" "$file"
+grep -q '^convoy_train_loss{run="[^"]*a \\"run\\"?",model="simplecnn",host="[^"]*"} ' "$file" || fail "the labels" "$file"
 last=$(tail -1 "$WORK"/a*/loss.csv) epoch=$(tail -1 "$WORK"/a*/epochs.csv)
 field() { cut -d, -f"$2" <<< "$1"; }
 same convoy_train_steps_total 5
