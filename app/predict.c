@@ -170,11 +170,9 @@ static enum status print_json(const char *path, const char *name, int label, dou
   return text ? STATUS_OK : RAISE(STATUS_INPUT, "no memory for a line of results");
 }
 
-/* A name may hold anything; a control character would break the table or reach the terminal. */
 static const char *printable(const char *name, char text[PATH_MAX]) {
   snprintf(text, PATH_MAX, "%s", name);
-  for (char *at = text; *at; at++)
-    if ((unsigned char)*at < ' ' || *at == 127) *at = '?';
+  log_one_line(text);
   return text;
 }
 

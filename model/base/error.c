@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/base/log.h"
+
 static _Thread_local struct error_record record;
 
 static void append(char *text, size_t capacity, const char *prefix, const char *format, va_list arguments) {
@@ -22,8 +24,7 @@ enum status error_raise(enum status status, const char *function, const char *fo
   vsnprintf(message, sizeof message, format, arguments);
   va_end(arguments);
   memcpy(record.message, message, sizeof message);
-  for (char *at = record.message; *at; at++) /* names of files and archive members may hold anything */
-    if ((unsigned char)*at < ' ' || *at == 127) *at = '?';
+  log_one_line(record.message);
   record.detail[0] = '\0';
   snprintf(record.trace, sizeof record.trace, "%s", function);
   return status;

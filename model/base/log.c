@@ -12,6 +12,8 @@ static struct {
   void (*before_line)(void);
 } speaker;
 
+enum { LINE = 4096 }; /* room for two paths */
+
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 void log_lock(void) {
@@ -34,25 +36,33 @@ void log_on_line(void (*hook)(void)) {
   log_unlock();
 }
 
+void log_one_line(char *text) {
+  for (; *text; text++)
+    if ((unsigned char)*text < ' ' || *text == 127) *text = '?';
+}
+
 void log_info(const char *format, ...) {
+  char line[LINE];
   if (speaker.rank != 0 || speaker.quiet) return;
-  log_lock();
-  if (speaker.before_line) speaker.before_line();
   va_list arguments;
   va_start(arguments, format);
-  vfprintf(stdout, format, arguments);
+  vsnprintf(line, sizeof line, format, arguments);
   va_end(arguments);
-  fputc('\n', stdout);
+  log_one_line(line);
+  log_lock();
+  if (speaker.before_line) speaker.before_line();
+  fprintf(stdout, "%s\n", line);
   fflush(stdout);
   log_unlock();
 }
 
 void log_warning(const char *format, ...) {
-  char line[1024];
+  char line[LINE];
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(line, sizeof line, format, arguments);
   va_end(arguments);
+  log_one_line(line);
   log_lock();
   if (speaker.before_line) speaker.before_line();
   if (speaker.rank == 0)

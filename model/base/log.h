@@ -9,11 +9,15 @@
  */
 void log_open(int rank, const char *host, bool quiet);
 
-/* One line on stdout, rank 0 only. The line end is added. */
+/* One line on stdout, rank 0 only. The line end is added; others in it are replaced. */
 void log_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* `warning: …` on stderr, with `[rank R host]` from ranks other than 0. */
 void log_warning(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Names of files and classes may hold anything: every control character becomes '?', so that the text is one
+ * line and does nothing to a terminal. */
+void log_one_line(char *text);
 
 /* Called before each line that this module prints, by the thread that prints it and with the lock held, so
  * that a live display can clear its own; NULL: none. */

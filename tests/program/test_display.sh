@@ -36,6 +36,19 @@ for count in 1 3; do
   grep -q '^epoch 1/2  step ' "$WORK/out.txt" || fail "no plain line of progress" "$WORK/out.txt"
   cp "$WORK/out.txt" "$WORK/lines-$count.txt"
 done
+
+# Names that would end a line or speak to a terminal.
+odd=$WORK/$'odd\n\e[31m\r'
+ranks 1 "${options[@]}" --out "$odd" --epochs 2
+expect 0 "a folder with an odd name"
+if LC_ALL=C grep -q $'[\r\033\b]' "$WORK/out.txt"; then fail "a name's control characters are printed" "$WORK/out.txt"; fi
+[ "$(wc -l < "$WORK/out.txt")" = "$(wc -l < "$WORK/lines-1.txt")" ] || fail "a name ends a line" "$WORK/out.txt"
+echo damaged > "$odd/checkpoints/step-00000999.h5"
+ranks 1 "${options[@]}" --out "$odd" --epochs 3 --resume
+expect 0 "a damaged checkpoint in a folder with an odd name"
+grep -q '^warning: .*odd??\[31m?/checkpoints/step-00000999.h5' "$WORK/err.txt" || fail "a warning of more than one line" "$WORK/err.txt"
+pass "control characters in a name are not printed"
+
 number='[0-9]+(\.[0-9]+)?'
 grep -Eq "^epoch 2/2: .*images/s; step $number ms" "$WORK/lines-1.txt" || fail "no step time" "$WORK/lines-1.txt"
 host=$(uname -n)
