@@ -96,6 +96,17 @@ static bool is_absent(const struct checkpoint_option *option, const struct check
   return later && unused && !checkpoint_option(checkpoint, option->name);
 }
 
+/* The order of the images may change between two epochs only. */
+static enum status check_order(const struct checkpoint *checkpoint, const char *then, const char *now) {
+  if (checkpoint_progress(checkpoint)->position == 0) return STATUS_OK;
+  return RAISE(
+      STATUS_INPUT,
+      "shuffle is %s, but checkpoint %s stands within an epoch of %s, whose images would come twice or "
+      "not at all: give --shuffle %s%s",
+      now, checkpoint_name(checkpoint), then, then,
+      strcmp(then, "full") == 0 ? " and a --memory-limit that holds all images" : "");
+}
+
 enum status record_compare(const struct record *record, const struct checkpoint *checkpoint) {
   struct checkpoint_option strict[RECORD_MAX];
   int count = 0;
@@ -107,6 +118,7 @@ enum status record_compare(const struct record *record, const struct checkpoint 
     const char *then = checkpoint_option(checkpoint, now->name);
     if (!then || strcmp(then, now->value) == 0) continue;
     if (strcmp(now->name, "epochs") == 0 || strcmp(now->name, "class-names") == 0) continue;
+    if (strcmp(now->name, "shuffle") == 0) TRY(check_order(checkpoint, then, now->value));
     log_warning("resuming with %s %s; the checkpoint's was %s", now->name, now->value, then);
   }
   return STATUS_OK;

@@ -25,7 +25,8 @@ enum status record_create(const struct train_options *options, const struct data
                           const float mean[4], const float std[4], struct record *record);
 void record_destroy(struct record *record); /* also a zeroed one */
 
-/* STATUS_INPUT if a strict value differs from the checkpoint's; a warning for each other one that does (but
+/* STATUS_INPUT if a strict value differs from the checkpoint's, or the order of an epoch that was begun; a
+ * warning for each other one that does (but
  * --epochs, which may grow). */
 enum status record_compare(const struct record *record, const struct checkpoint *checkpoint);
 

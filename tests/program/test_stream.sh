@@ -9,11 +9,11 @@ data=$WORK/data
 # 16x16: blocks of 1365 rows, all of them in one window; 64x64 below has windows of its own.
 "$CONVOY" data synth "$data" --train 1500 --test 60 --shards 5 --size 16 > "$WORK/synth.txt" 2>&1 || fail "synth" "$WORK/synth.txt"
 
+options=(--backend cpu --threads 1 --deterministic --epochs 2 --batch 50 --log-every 1 --augment "flip,crop")
 train() { # train RANKS DIR OUT OPTION...
   local count=$1 from=$2 to=$3
   shift 3
-  ranks "$count" train --data "$from" --out "$to" --backend cpu --threads 1 --deterministic --epochs 2 --batch 50 \
-    --log-every 1 --augment flip,crop "$@"
+  ranks "$count" train --data "$from" --out "$to" "${options[@]}" "$@"
   expect 0 "train $from $*, np $count"
 }
 same() { # same WHAT OUT OUT: loss.csv and epochs.csv without times
@@ -39,9 +39,16 @@ same "lanes" "$WORK/lanes-2" "$WORK/lanes-4"
 pass "with --lanes: streamed on 2 ranks as in memory on 4"
 
 train 2 "$data" "$WORK/resumed" --memory-limit 0.5 --steps 17
+ranks 2 train --data "$data" --out "$WORK/resumed" "${options[@]}" --resume
+expect 2 "an epoch that goes on in another order"
+one_error "an epoch that goes on in another order"
+grep -q 'shuffle is full, .*step-00000017.h5 .* give --shuffle chunk$' "$WORK/err.txt" || fail "the order is not named" "$WORK/err.txt"
 train 2 "$data" "$WORK/resumed" --memory-limit 0.5 --resume
 train 2 "$data" "$WORK/whole" --memory-limit 0.5
 same "resumed in the middle of an epoch" "$WORK/whole" "$WORK/resumed"
+train 2 "$data" "$WORK/changed" --steps 30
+train 2 "$data" "$WORK/changed" --memory-limit 0.5 --resume
+grep -q '^warning: resuming with shuffle chunk' "$WORK/err.txt" || fail "an order that changes between epochs is not told" "$WORK/err.txt"
 pass "resumed in the middle of an epoch"
 
 # The same rows in shards of 400, 0, 1 and 1099 rows, some N,C,H,W, with wide labels.
