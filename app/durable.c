@@ -65,16 +65,34 @@ enum status durable_check_target(const char *path) {
                "%s is a device or pipe, which a file would replace; expected the name of a file", path);
 }
 
+/* Opens PATH.tmp, which is new and empty. */
+static enum status open_temporary(const char *path, int64_t needed, char temporary[PATH_MAX], int *fd) {
+  TRY(durable_check_target(path));
+  if (snprintf(temporary, PATH_MAX, "%s.tmp", path) >= PATH_MAX)
+    return RAISE(STATUS_STORAGE, "cannot write %.200s…: the path is too long", path);
+  (void)unlink(temporary); /* left by a kill, or a link or a pipe, which are not to be written into */
+  *fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  return *fd < 0 ? cannot_write(path, errno, needed) : STATUS_OK;
+}
+
+enum status durable_try(const char *path, int64_t bytes) {
+  char temporary[PATH_MAX];
+  int fd;
+  TRY(open_temporary(path, bytes, temporary, &fd));
+  int failed = fallocate(fd, 0, 0, bytes) == 0 ? 0 : errno;
+  if (failed == EOPNOTSUPP || failed == ENOSYS || failed == EINVAL)
+    failed = 0; /* not every file system can */
+  close(fd);
+  unlink(temporary);
+  return failed ? cannot_write(path, failed, bytes) : STATUS_OK;
+}
+
 enum status durable_write(const char *path, const struct durable_part *parts, int count) {
   char temporary[PATH_MAX], folder[PATH_MAX];
   int64_t needed = 0;
-  TRY(durable_check_target(path));
+  int fd;
   for (int i = 0; i < count; i++) needed += (int64_t)parts[i].bytes;
-  if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
-    return RAISE(STATUS_STORAGE, "cannot write %.200s…: the path is too long", path);
-  (void)unlink(temporary); /* left by a kill, or a link or a pipe, which are not to be written into */
-  int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0) return cannot_write(path, errno, needed);
+  TRY(open_temporary(path, needed, temporary, &fd));
   int failed = write_parts(fd, parts, count);
   if (close(fd) != 0 && !failed) failed = errno;
   if (!failed && rename(temporary, path) != 0) failed = errno;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/durable.h"
 #include "app/initial.h"
 #include "app/output.h"
 #include "app/signals.h"
@@ -96,14 +97,17 @@ static enum status prepare(struct train *train) {
 
 /* ---- start or resume ---- */
 
-/* A run keeps `keep` checkpoints, writes one more, and best.h5 may be of an older step. */
+/* Whether checkpoints can be written, so that the first save, hours from now, is no surprise. A run keeps
+ * `keep` of them, writes one more, and best.h5 may be of an older step. */
 static enum status check_space(const struct train *train, const char *folder) {
+  char path[CHECKPOINT_PATH];
   int64_t need = checkpoint_estimate(train->snapshot.items, train->snapshot.item_count), free_bytes;
   TRY(disk_free(folder, &free_bytes));
   if (free_bytes < 2 * need)
     return RAISE(STATUS_STORAGE,
                  "%s has %.1f MB free; two checkpoints need %.1f MB; free some or choose another --out",
                  folder, (double)free_bytes * 1e-6, (double)(2 * need) * 1e-6);
+  TRY(durable_try(checkpoint_path(folder, train->trainer.at.step + 1, path), need));
   int64_t all = (train->options.keep + 2) * need;
   if (train->options.keep > 0 && free_bytes < all)
     log_warning("%s has %.1f MB free; --keep %" PRId64 " may need %.1f MB", folder, (double)free_bytes * 1e-6,
@@ -129,10 +133,8 @@ static enum status check_start(const struct train *train) {
 static enum status open_run(struct train *train) {
   const struct train_options *o = &train->options;
   TRY(runlog_open(o->out, mode_of(o), &train->runlog));
-  const char *folder = runlog_checkpoints(train->runlog);
-  if (o->resume) TRY(checkpoint_newest(folder, &train->checkpoint));
+  if (o->resume) TRY(checkpoint_newest(runlog_checkpoints(train->runlog), &train->checkpoint));
   if (train->checkpoint) TRY(record_compare(&train->record, train->checkpoint));
-  TRY(check_space(train, folder));
   if (!train->checkpoint) return STATUS_OK;
   train->trainer.at = *checkpoint_progress(train->checkpoint);
   return checkpoint_read(train->checkpoint, train->snapshot.items, train->snapshot.item_count);
@@ -143,9 +145,10 @@ static bool is_complete(const struct train *train) {
   return t->at.step > 0 && t->at.step >= t->last_step && t->at.position != t->epoch_steps;
 }
 
-/* Rank 0: cuts the logs to where the run stands and says so. */
+/* Rank 0: cuts the logs to where the run stands and says so, if the run can be written. */
 static enum status start_files(struct train *train) {
   const struct checkpoint_progress *at = &train->trainer.at;
+  TRY(check_space(train, runlog_checkpoints(train->runlog)));
   if (train->checkpoint)
     log_info("resuming: %s, step %" PRId64 " of %" PRId64, checkpoint_name(train->checkpoint), at->step,
              train->trainer.last_step);

@@ -154,7 +154,8 @@ for blocks in 1 100 700; do
   ) > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
   expect 4 "ulimit -f $blocks"
   one_error "ulimit -f $blocks"
-  grep -Eq "^error: .*(step-[0-9]*.h5|run.json).*needed [0-9]+ bytes, free [0-9]+" "$WORK/err.txt" || fail "ulimit -f: the error" "$WORK/err.txt"
+  grep -Eq "^error: .*step-[0-9]*.h5.*needed [0-9]+ bytes, free [0-9]+" "$WORK/err.txt" || fail "ulimit -f: the error" "$WORK/err.txt"
+  diff -r "$WORK/start" "$out" > "$WORK/diff.txt" || fail "ulimit -f $blocks: not refused before step 1" "$WORK/diff.txt"
   only_good "$out" "ulimit -f $blocks"
   same_end "$out" "ulimit -f $blocks"
   pass "ulimit -f $blocks: exit 4, need and free named, resumed bit for bit"
@@ -176,6 +177,14 @@ expect 4 "too little space for two checkpoints"
 one_error "too little space"
 grep -Eq "^error: .*[0-9.]+ MB free.* need [0-9.]+ MB" "$WORK/err.txt" || fail "too little space: the error" "$WORK/err.txt"
 pass "too little space for two checkpoints: refused before step 1, nothing left behind"
+# shellcheck disable=SC2016
+in_mount size=4m 'mkdir -p "$WORK/mount/run/checkpoints"
+  mount -t tmpfs -o ro none "$WORK/mount/run/checkpoints"
+  train --out "$WORK/mount/run"; code=$?
+  ls "$WORK/mount/run"/*.csv && exit 98; exit $code'
+expect 4 "a folder of checkpoints that cannot be written"
+one_error "a folder of checkpoints that cannot be written"
+pass "a folder of checkpoints that cannot be written: refused before step 1"
 # shellcheck disable=SC2016
 in_mount size=4m 'train --out "$WORK/mount/run" --keep 0 --checkpoint-every 1; code=$?
   [ "$(ls "$WORK"/mount/run/checkpoints/*.tmp 2> /dev/null)" ] && exit 97
