@@ -4,9 +4,11 @@
  * line with the key, then the bytes. */
 #include "app/plan_cache.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +99,7 @@ void plan_cache_read(const char *path, const char *key, void **bytes, size_t *co
   if (*bytes) {
     memcpy(*bytes, begin, rest);
     *count = rest;
+    (void)utimensat(AT_FDCWD, path, NULL, 0); /* it is in use, see prune */
   } else {
     log_warning("%s is not used: %s; algorithms are timed anew", path, begin ? "out of memory" : why);
   }
@@ -144,6 +147,38 @@ static int write_file(const char *path, const char *key, const void *bytes, size
   return fault;
 }
 
+/* Whether it is what write_file calls a file, or a temporary one, which a kill may leave. */
+static bool is_ours(const char *name) {
+  return strspn(name, "0123456789abcdef") == 16 && strncmp(name + 16, ".plans", 6) == 0;
+}
+
+/* The folder's number of such files and, if there are any, the one whose last use is longest ago. */
+static int find_oldest(DIR *folder, char oldest[NAME_MAX + 1]) {
+  struct stat facts;
+  time_t least = 0;
+  int count = 0;
+  rewinddir(folder);
+  for (struct dirent *entry; (entry = readdir(folder));) {
+    if (!is_ours(entry->d_name) || fstatat(dirfd(folder), entry->d_name, &facts, AT_SYMLINK_NOFOLLOW) != 0)
+      continue;
+    if (count++ > 0 && facts.st_mtime >= least) continue;
+    least = facts.st_mtime;
+    snprintf(oldest, NAME_MAX + 1, "%s", entry->d_name);
+  }
+  return count;
+}
+
+/* Deletes files of the folder that `path` lies in until PLAN_CACHE_FILES stay, as far as it may. */
+static void prune(const char *path) {
+  char name[PLAN_CACHE_PATH], oldest[NAME_MAX + 1];
+  const char *slash = strrchr(path, '/');
+  snprintf(name, sizeof name, "%.*s", slash ? (int)(slash - path) : 0, path);
+  DIR *folder = opendir(name);
+  if (!folder) return;
+  while (find_oldest(folder, oldest) > PLAN_CACHE_FILES && unlinkat(dirfd(folder), oldest, 0) == 0) continue;
+  closedir(folder);
+}
+
 void plan_cache_write(const char *path, const char *key, const void *bytes, size_t count) {
   make_folder(path);
   int fault = write_file(path, key, bytes, count);
@@ -151,6 +186,8 @@ void plan_cache_write(const char *path, const char *key, const void *bytes, size
     log_warning(
         "cannot write %s: %s; the next start times its algorithms anew (--plan-cache none: say no more)",
         path, strerror(fault));
+  else
+    prune(path);
 }
 
 /* ---- between ranks ---- */

@@ -9,7 +9,7 @@
 
 #include "model/backend/backend.h"
 
-enum { PLAN_CACHE_PATH = 4096 };
+enum { PLAN_CACHE_PATH = 4096, PLAN_CACHE_FILES = 256 };
 
 /* The file for `key` in `option`: a folder; "": convoy in $XDG_CACHE_HOME or ~/.cache; false: there is none
  * ("none", or no home). The folder need not exist. */
@@ -19,7 +19,8 @@ bool plan_cache_path(const char *option, const char *key, char path[PLAN_CACHE_P
  * there is no file. *bytes is the caller's. */
 void plan_cache_read(const char *path, const char *key, void **bytes, size_t *count);
 
-/* Replaces the file, and makes its folder (and one above it) if it is not there. */
+/* Replaces the file, and makes its folder (and one above it) if it is not there. Of a folder's files the
+ * PLAN_CACHE_FILES last written or read stay. */
 void plan_cache_write(const char *path, const char *key, const void *bytes, size_t count);
 
 /* Around the creation of a net's ops: begin gives the backend what was chosen earlier. If that is nothing,

@@ -1,6 +1,7 @@
 /* Choices by timing: kept, found again, shared between ranks; files that are damaged, foreign or cannot be
  * written. The backend is a stand-in whose choices name the rank and the start that made them. Run by mpirun
  * it is the same suite on several ranks (program/test_plan_cache.sh). */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -272,6 +273,39 @@ static void the_folder_is_the_users(void **state) {
   assert_false(plan_cache_path("", "key", path));
 }
 
+/* The file of this number in folder/many; with a suffix what a killed write leaves. */
+static const char *path_of(int number, const char *suffix, char path[PLAN_CACHE_PATH]) {
+  snprintf(path, PLAN_CACHE_PATH, "%s/many/%016x.plans%s", folder, (unsigned)number, suffix);
+  return path;
+}
+
+/* Writes a file last used so many seconds after 1970. */
+static void write_used_at(const char *path, time_t seconds) {
+  const struct timespec used = {.tv_sec = seconds}, times[2] = {used, used};
+  plan_cache_write(path, "key", "value", 5);
+  assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+static void what_was_not_used_for_long_is_removed(void **state) {
+  (void)state;
+  char path[PLAN_CACHE_PATH], foreign[PLAN_CACHE_PATH];
+  if (world.rank > 0) return;
+  snprintf(foreign, sizeof foreign, "%s/many/0.plans", folder);
+  write_used_at(foreign, 1);
+  write_used_at(path_of(0, ".AbCdEf", path), 2);
+  for (int i = 1; i < PLAN_CACHE_FILES; i++) write_used_at(path_of(i, "", path), 1000 + i);
+  assert_int_equal(access(path_of(0, ".AbCdEf", path), F_OK), 0); /* just as many as may stay */
+  assert_true(reads(path_of(1, "", path), "key", "value"));
+  plan_cache_write(path_of(1000, "", path), "key", "value", 5);
+  assert_int_equal(access(path_of(0, ".AbCdEf", path), F_OK), -1);
+  plan_cache_write(path_of(1001, "", path), "key", "value", 5);
+  assert_true(reads(path_of(1, "", path), "key", "value")); /* it was in use */
+  assert_int_equal(access(path_of(2, "", path), F_OK), -1);
+  assert_true(reads(path_of(3, "", path), "key", "value"));
+  assert_true(reads(path_of(1001, "", path), "key", "value"));
+  assert_int_equal(access(foreign, F_OK), 0);
+}
+
 static int remove_folder(void) {
   char command[sizeof folder + 16];
   snprintf(command, sizeof command, "rm -rf %s", folder);
@@ -288,6 +322,7 @@ int main(void) {
       cmocka_unit_test(a_damaged_or_foreign_file_is_not_used),
       cmocka_unit_test(a_folder_that_takes_nothing_is_no_error),
       cmocka_unit_test(the_folder_is_the_users),
+      cmocka_unit_test(what_was_not_used_for_long_is_removed),
   };
   if (world_open(&world) != STATUS_OK) return 1;
   if (world.rank == 0 && !mkdtemp(folder)) world_abort(&world, 1);
