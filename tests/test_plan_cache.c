@@ -1,6 +1,6 @@
 /* Choices by timing: kept, found again, shared between ranks; files that are damaged, foreign or cannot be
  * written. The backend is a stand-in whose choices name the rank and the start that made them. Run by mpirun
- * it is the same suite on several ranks (program/test_plan_cache.sh). */
+ * it is the same suite on several ranks (program/test_start.sh). */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
