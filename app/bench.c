@@ -10,14 +10,14 @@ static const char *const modes[] = {"both", "strong", "weak", NULL}; /* by enum 
 
 #define OPTION_STRUCT struct bench_options
 /* clang-format off */
-#define ROW_MODEL TEXT("model", model, "resnet18", "NAME", 0, "model to time")
+#define ROW_MODEL TEXT("model", model, "resnet18", "NAME", RESULT, "model to time")
 #define ROW_BATCH(help_text) INTEGER("batch", batch, 1, 1e6, "512", "N", 0, help_text)
 #define ROW_STEPS INTEGER("steps", steps, 1, 1e6, "30", "N", 0, "whole steps in each window")
 #define ROWS_OUT(files) \
     TEXT("out", out, NULL, "DIR", OPTION_REQUIRED, "folder for " files), \
     FLAG("overwrite", overwrite, 0, "replace a former result in DIR")
 #define ROWS_RANKS \
-    TEXT("ranks", ranks, NULL, "N,N,...", 0, "numbers of ranks to measure, ascending (default: 1,2,4,... and all)"), \
+    TEXT("ranks", ranks, NULL, "N,N,...", RESULT, "numbers of ranks to measure, ascending (default: 1,2,4,... and all)"), \
     CHOICE("place", place, places, "packed", 0, "fewer ranks than all: host by host, or spread evenly over the hosts"), \
     INTEGER("windows", windows, BENCH_WINDOWS_LEAST, BENCH_WINDOWS_MOST, "7", "N", 0, "times that a measurement is repeated")
 #define ROWS_WORK \
@@ -27,7 +27,7 @@ static const char *const modes[] = {"both", "strong", "weak", NULL}; /* by enum 
     ROW_PRECISION, \
     ROW_BACKEND, \
     FLAG("deterministic", deterministic, 0, "only algorithms whose sums have a fixed order"), \
-    INTEGER("threads", threads, 1, 4096, NULL, "N", 0, "CPU threads a rank (default: its share of the cores when all ranks run)"), \
+    INTEGER("threads", threads, 1, 4096, NULL, "N", OPTION_OWN, "CPU threads a rank (default: its share of the cores when all ranks run)"), \
     ROW_PLAN_CACHE, \
     ROW_INIT_TIMEOUT, \
     ROW_COMM_TIMEOUT
@@ -87,8 +87,9 @@ enum status bench_command(int argc, char **argv, const struct world *world) {
   int found = subcommand_find(&set, argc, argv);
   struct bench_options options = {0};
   struct watchdog *watchdog;
-  TRY(world_agree(world, found >= 0 ? options_parse(&tables[found], argc - 1, argv + 1, &options)
-                                    : subcommand_refuse(&set, argc, argv)));
+  enum status parsed = found >= 0 ? options_parse(&tables[found], argc - 1, argv + 1, &options)
+                                  : subcommand_refuse(&set, argc, argv);
+  TRY(options_agree(world, found >= 0 ? &tables[found] : NULL, &options, parsed));
   enum status status = watchdog_start(world, (int)options.init_timeout, (int)options.comm_timeout, &watchdog);
   if (status == STATUS_OK) status = runs[found](world, &options);
   watchdog_stop(watchdog, status);

@@ -177,7 +177,8 @@ static enum status make_checks(struct check *check) {
 
 enum status check_command(int argc, char **argv, const struct world *world) {
   struct check check = {.world = world};
-  TRY(world_agree(world, options_parse(&check_table, argc, argv, &check.options)));
+  TRY(options_agree(world, &check_table, &check.options,
+                    options_parse(&check_table, argc, argv, &check.options)));
   log_open(world->rank, world->host, check.options.json);
   enum status status = make_checks(&check);
   if (status == STATUS_OK) status = world_agree(world, world->rank == 0 ? conclude(&check) : STATUS_OK);

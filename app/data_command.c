@@ -227,7 +227,7 @@ enum status data_command(int argc, char **argv, const struct world *world) {
   struct data_options options = {.seed = 0};
   bool all_named = !has_operand(argc - 1, argv + 1);
   struct option_table table = choose_operands(&tables[found], argc, argv, all_named, rows);
-  TRY(world_agree(world, options_parse(&table, argc - 1, argv + 1, &options)));
+  TRY(options_agree(world, &table, &options, options_parse(&table, argc - 1, argv + 1, &options)));
   if (runs[found].run_all) return runs[found].run_all(&options, world);
   return world_agree(world, world->rank == 0 ? runs[found].run(&options) : STATUS_OK);
 }

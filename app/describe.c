@@ -33,8 +33,8 @@ static struct runlog_value option_value(const struct option_row *row, const stru
   return runlog_text(row->name, NULL);
 }
 
-static int option_values(const struct train_options *options, struct runlog_value values[TRAIN_OPTIONS_MOST],
-                         char text[TRAIN_OPTIONS_MOST][32]) {
+static int option_values(const struct train_options *options, struct runlog_value values[OPTION_ROWS],
+                         char text[OPTION_ROWS][32]) {
   for (int i = 0; i < train_table.count; i++)
     values[i] = option_value(&train_table.rows[i], options, text[i], sizeof text[i]);
   return train_table.count;
@@ -45,8 +45,8 @@ enum status describe_run(const struct train *train) {
   const struct dataset *d = session->dataset;
   const struct world *world = train->world;
   const struct trainer *t = &train->trainer;
-  struct runlog_value options[TRAIN_OPTIONS_MOST];
-  char text[TRAIN_OPTIONS_MOST][32], library[160], digest[32], plan[512];
+  struct runlog_value options[OPTION_ROWS];
+  char text[OPTION_ROWS][32], library[160], digest[32], plan[512];
   int option_count = option_values(&train->options, options, text);
   world_library(library, sizeof library);
   snprintf(digest, sizeof digest, "%016" PRIx64, d->digest);

@@ -27,7 +27,7 @@ static const struct option_row rows[] = {
     INTEGER("eval-batch", eval_batch, 1, 1e6, "250", "N", 0, "images a rank takes at once"),
     ROW_BACKEND,
     ROW_PRECISION,
-    INTEGER("threads", threads, 1, 4096, NULL, "N", 0, "CPU threads a rank (default: its share of the cores)"),
+    INTEGER("threads", threads, 1, 4096, NULL, "N", OPTION_OWN, "CPU threads a rank (default: its share of the cores)"),
     ROW_PLAN_CACHE,
     ROW_INIT_TIMEOUT,
     ROW_COMM_TIMEOUT,
@@ -118,7 +118,7 @@ static enum status run(const struct world *world, const struct eval_options *opt
 
 enum status eval_command(int argc, char **argv, const struct world *world) {
   struct eval_options options = {0};
-  TRY(world_agree(world, options_parse(&eval_table, argc, argv, &options)));
+  TRY(options_agree(world, &eval_table, &options, options_parse(&eval_table, argc, argv, &options)));
   log_open(world->rank, world->host, options.quiet);
   struct trained trained = {.graph = NULL};
   struct session session = {0};

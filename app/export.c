@@ -63,7 +63,7 @@ out:
 
 enum status export_command(int argc, char **argv, const struct world *world) {
   struct export_options options = {0};
-  TRY(world_agree(world, options_parse(&export_table, argc, argv, &options)));
+  TRY(options_agree(world, &export_table, &options, options_parse(&export_table, argc, argv, &options)));
   log_open(world->rank, world->host, options.quiet);
   return world_agree(world, world->rank == 0 ? run(&options) : STATUS_OK);
 }

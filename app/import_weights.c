@@ -202,7 +202,8 @@ out:
 
 enum status import_weights_command(int argc, char **argv, const struct world *world) {
   struct import_options options = {.quiet = false};
-  TRY(world_agree(world, options_parse(&import_weights_table, argc, argv, &options)));
+  TRY(options_agree(world, &import_weights_table, &options,
+                    options_parse(&import_weights_table, argc, argv, &options)));
   log_open(world->rank, world->host, options.quiet);
   return world_agree(world, world->rank == 0 ? run(&options) : STATUS_OK);
 }

@@ -21,8 +21,9 @@
 #include <stdio.h>
 
 #include "model/base/error.h"
+#include "model/base/world.h"
 
-enum { OPTION_TEXT = 1024 }; /* capacity of a text field */
+enum { OPTION_TEXT = 1024, OPTION_ROWS = 64 }; /* capacity of a text field; most rows of a table */
 
 /* What a row's field is. */
 enum option_type {
@@ -47,11 +48,12 @@ struct option_words {
 
 enum option_flags {
   OPTION_REQUIRED = 1,
-  OPTION_RESULT = 2,       /* it fixes the result: kept in checkpoints */
+  OPTION_RESULT = 2,       /* it fixes the result: kept in checkpoints, the same on all ranks */
   OPTION_OPERAND = 4,      /* taken from the words without dashes, in the order of the rows */
   OPTION_CONFIG = 8,       /* the config file's path; the command line wins over the file */
   OPTION_NOT_IN_FILE = 16, /* refused in a config file */
   OPTION_ABOVE = 32,       /* `least` itself is refused */
+  OPTION_OWN = 64,         /* ranks may have different values */
 };
 
 struct option_row {
@@ -78,6 +80,12 @@ struct option_table {
 /* Fills `values` with the defaults, then the config file's values, then those of argv[1..argc); words behind
  * "--" are operands. All of it is checked, required options last. */
 enum status options_parse(const struct option_table *table, int argc, char **argv, void *values);
+
+/* Collective: as world_agree with what options_parse gave this rank, and STATUS_INPUT where ranks have
+ * different values, by which each would go its own way: another host's config file is an old one. Texts may
+ * differ, which name files and folders, unless they fix the result. */
+enum status options_agree(const struct world *world, const struct option_table *table, const void *values,
+                          enum status mine);
 
 /* Sets one option from text, as the command line would; `origin` ("--batch", "run.conf:3: batch") begins a
  * refusal. */

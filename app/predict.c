@@ -221,7 +221,8 @@ out:
 enum status predict_command(int argc, char **argv, const struct world *world) {
   struct predict_options options = {.images = {.count = 0}};
   enum status status;
-  TRY_OUT(world_agree(world, options_parse(&predict_table, argc, argv, &options)));
+  TRY_OUT(
+      options_agree(world, &predict_table, &options, options_parse(&predict_table, argc, argv, &options)));
   if (world->size > 1)
     TRY_OUT(world_agree(
         world, RAISE(STATUS_INPUT, "convoy predict runs on one rank; %d were started", world->size)));

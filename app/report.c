@@ -105,7 +105,7 @@ out:
 enum status report_command(int argc, char **argv, const struct world *world) {
   struct report_options options = {.runs = {.count = 0}};
   enum status status;
-  TRY_OUT(world_agree(world, options_parse(&report_table, argc, argv, &options)));
+  TRY_OUT(options_agree(world, &report_table, &options, options_parse(&report_table, argc, argv, &options)));
   TRY_OUT(world_agree(world, world->rank == 0 ? run_report(&options) : STATUS_OK));
 out:
   free((void *)options.runs.word);

@@ -274,7 +274,7 @@ enum status train_command(int argc, char **argv, const struct world *world) {
   start_begin(&train.start, "mpi");
   enum status status = train_options_parse(argc, argv, &train.options);
   const struct train_options *o = &train.options;
-  TRY(world_agree(world, status));
+  TRY(options_agree(world, &train_table, o, status));
   log_open(world->rank, world->host, train.options.quiet);
   if (world->rank == 0) TRY(train_options_warn(&train.options));
   bool done = false;

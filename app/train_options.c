@@ -71,7 +71,7 @@ static const struct option_row rows[] = {
     CHOICE("allreduce", allreduce, allreduce_choices, "fp32", RESULT, "type of gradients between ranks; bf16: half the bytes"),
     FLAG("deterministic", deterministic, RESULT, "the same bits in each run on the same ranks"),
     CHOICE("fuse", fuse, switch_choices, "on", RESULT, "one op for convolution, batchnorm, add, activation"),
-    INTEGER("threads", threads, 1, 4096, NULL, "N", 0, "CPU threads a rank (default: its share of the cores)"),
+    INTEGER("threads", threads, 1, 4096, NULL, "N", OPTION_OWN, "CPU threads a rank (default: its share of the cores)"),
     INTEGER("expect-ranks", expect_ranks, 1, 1e6, NULL, "N", 0, "refuse to start with another number of ranks"),
     ROW_INIT_TIMEOUT,
     ROW_COMM_TIMEOUT,
@@ -94,7 +94,7 @@ static const struct option_row rows[] = {
 };
 // clang-format on
 
-_Static_assert(sizeof rows / sizeof *rows <= TRAIN_OPTIONS_MOST, "room for all in run.json");
+_Static_assert(sizeof rows / sizeof *rows <= OPTION_ROWS, "room for all in run.json");
 const struct option_table train_table = OPTION_TABLE(
     "train", "Trains a model on a folder of shards, on all ranks that the launcher started.", rows);
 

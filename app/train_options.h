@@ -41,7 +41,6 @@ struct train_options {
   char plan_cache[OPTION_TEXT]; /* "": the user's cache folder */
 };
 
-enum { TRAIN_OPTIONS_MOST = 64 /* rows of train_table */ };
 extern const struct option_table train_table;
 
 /* Parses and checks what one option alone cannot show. */

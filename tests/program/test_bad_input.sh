@@ -42,6 +42,36 @@ refuse 1 "nowhere.conf" --config "$WORK/nowhere.conf"
 printf 'epochs = 1\nbacth = 5\n' > "$WORK/bad.conf"
 refuse 2 "bad.conf:2.*batch" --config "$WORK/bad.conf"
 
+# A host's config file is another one.
+: > "$WORK/0.conf"
+each() { # OPTION...: two ranks, each with a config file of its own
+  code=0
+  # shellcheck disable=SC2016 # the ranks' shell expands
+  mpirun --oversubscribe --bind-to none -np 2 sh -c 'exec "$0" "$@" --config "$CONFIGS/$OMPI_COMM_WORLD_RANK.conf"' "$CONVOY" "$@" \
+    > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+}
+export CONFIGS=$WORK
+for line in "batch = 64" "augment = flip" "precision = bf16" "model = resnet20" "checkpoint-every = 3" "mean = 0.5" "lr = 0.25"; do
+  echo "$line" > "$WORK/1.conf"
+  name=${line%% *} value=${line##* }
+  each train --data "$data" --out "$out" --backend cpu --threads 1
+  expect 2 "$line on one rank only"
+  one_error "$line on one rank only"
+  grep -q -- "^error: --$name is '.*' on rank 0 and '$value' on rank 1;" "$WORK/err.txt" || fail "$line: the error" "$WORK/err.txt"
+  [ -e "$out" ] && fail "$line on one rank only: something was written"
+done
+echo "eval-batch = 7" > "$WORK/1.conf"
+each eval --data "$data" --checkpoint "$WORK/nowhere"
+expect 2 "eval with other options"
+grep -q -- "--eval-batch is '250' on rank 0 and '7' on rank 1" "$WORK/err.txt" || fail "eval with other options" "$WORK/err.txt"
+cp -r "$data" "$WORK/copy"
+printf 'data = %s\nout = %s\nthreads = 2\nplan-cache = none\n' "$WORK/copy" "$out-of-rank-1" > "$WORK/1.conf"
+printf 'data = %s\nout = %s\nthreads = 1\n' "$data" "$WORK/each" > "$WORK/0.conf"
+each train --backend cpu --steps 2
+expect 0 "paths and threads of each rank's own"
+[ -e "$out-of-rank-1" ] && fail "rank 1 wrote"
+pass "ranks with other options are refused by name; paths and threads may differ"
+
 mkdir "$WORK/empty"
 refuse 2 "$WORK/empty" --data "$WORK/empty"
 cp -r "$data" "$WORK/cut"
