@@ -148,6 +148,7 @@ static int run(int argc, char **argv) {
   if (status == STATUS_OK) {
     const double limit = quota_cpus("");
     world.cpu_limit = isfinite(limit) ? limit : 0;
+    world.memory_limit = quota_memory("");
     status = cores_share(&world, &world.cores);
   }
   if (status != STATUS_OK) {

@@ -67,7 +67,7 @@ static enum status check_folders(const struct train_options *o) {
 static enum status prepare_host(struct train *train) {
   const struct world *world = train->world;
   const struct train_options *o = &train->options;
-  int64_t limit = o->memory_limit > 0 ? (int64_t)(o->memory_limit * 0x1p20) : -1;
+  int64_t limit = (int64_t)(o->memory_limit > 0 ? o->memory_limit * 0x1p20 : world->memory_limit / 2);
   TRY(TRACE("open data", session_open_limited(world, o->data, DATASET_TRAIN, limit, &train->session)));
   start_part(&train->start, "data");
   TRY(check_signals(train));

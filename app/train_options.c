@@ -44,7 +44,7 @@ static const struct option_row rows[] = {
     INTEGER("batch", batch, 1, 1e6, "128", "N", RESULT, "images a step over all ranks"),
     INTEGER("seed", seed, 0, 9007199254740992.0, "0", "N", RESULT, "of weights, order and augmentation"),
     CHOICE("shuffle", shuffle, shuffle_choices, "full", RESULT, "chunk: large pieces in random order, shuffled inside"),
-    REAL("memory-limit", memory_limit, 0, 1e12, NULL, "MIB", ABOVE, "more training images are streamed (default: half the memory)"),
+    REAL("memory-limit", memory_limit, 0, 1e12, NULL, "MIB", ABOVE, "more training images are streamed (default: half the memory that there is)"),
     CHOICE("augment", augment, augment_choices, "none", RESULT, "of the training images"),
     INTEGER("crop-pad", crop_pad, 1, 64, "4", "N", RESULT, "a crop shifts by up to N pixels each way"),
     CHOICE("crop-fill", crop_fill, fill_choices, "zero", RESULT, "what a crop has outside of the image"),

@@ -42,8 +42,8 @@ struct dataset {
  * training images are verified and described, but not kept (train.images is NULL), whatever their size. */
 enum dataset_need { DATASET_TRAIN = 1, DATASET_TEST = 2, DATASET_CHECKED = 4 };
 
-/* As dataset_open, for training images that take more than `limit` bytes of memory (negative: half of what
- * rank 0's host has): they are verified as all others, but not kept: `streamed`. */
+/* As dataset_open, for training images that take more than `limit` bytes of memory (rank 0's counts):
+ * they are verified as all others, but not kept: `streamed`. */
 enum status dataset_open_limited(const struct world *world, const char *directory, unsigned need,
                                  int64_t limit, struct dataset **dataset);
 

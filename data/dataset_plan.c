@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "data/sampler.h"
 #include "model/base/log.h"
@@ -158,7 +157,6 @@ out:
 
 enum status dataset_plan_limit(struct dataset_plan *plan, const char *directory, int64_t limit) {
   int64_t bytes = plan->count[SPLIT_TRAIN] * plan->height * plan->width * plan->channels;
-  if (limit < 0) limit = (int64_t)sysconf(_SC_PHYS_PAGES) / 2 * (int64_t)sysconf(_SC_PAGESIZE);
   plan->streamed = bytes > limit;
   for (int i = 0; i < plan->shard_count[SPLIT_TRAIN] && plan->streamed; i++)
     if (plan->shard[i].info.count > 0 && !plan->shard[i].info.contiguous)

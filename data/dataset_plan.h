@@ -36,8 +36,8 @@ enum status dataset_plan_join_shape(struct dataset_plan *plan, const char *path,
 enum status dataset_plan_join_classes(struct dataset_plan *plan, const char *path,
                                       struct shard_metadata *metadata);
 
-/* Decides whether the training images are streamed: they take more than `limit` bytes (negative: half of this
- * host's memory). Shards that cannot be read by place are refused then. Not collective. */
+/* Decides whether the training images are streamed: they take more than `limit` bytes. Shards that cannot be
+ * read by place are refused then. Not collective. */
 enum status dataset_plan_limit(struct dataset_plan *plan, const char *directory, int64_t limit);
 
 /* Collective: rank 0's plan on all ranks. On the others plan is an output. */

@@ -1,4 +1,4 @@
-/* A container's limit of CPU time, in both versions of control groups, read from made folders. */
+/* A container's limits of CPU time and memory, in both versions of control groups, read from made folders. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -93,6 +93,31 @@ static void test_odd_files(void **state) {
   limit_is(INFINITY);
 }
 
+static void memory_is(double expected) {
+  const double bytes = quota_memory(root);
+  if (!(bytes == expected)) fail_msg("%.0f bytes, expected %.0f", bytes, expected);
+}
+
+static void test_memory(void **state) {
+  (void)state;
+  const double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+  memory_is(machine);
+  put("proc/self/cgroup", "0::/slurm/job_1/step_0\n");
+  put("sys/fs/cgroup/slurm/job_1/step_0/memory.max", "max\n");
+  put("sys/fs/cgroup/slurm/job_1/memory.max", "500000\n");
+  put("sys/fs/cgroup/slurm/memory.max", "9223372036854771712\n");
+  memory_is(500000);
+  put("sys/fs/cgroup/slurm/job_1/step_0/memory.high", "300000\n");
+  memory_is(300000);
+  put("proc/self/cgroup", "4:memory:/docker/b\n1:cpu:/c\n");
+  memory_is(machine);
+  put("sys/fs/cgroup/memory/docker/b/memory.limit_in_bytes", "9223372036854771712\n");
+  memory_is(machine);
+  put("sys/fs/cgroup/memory/docker/b/memory.limit_in_bytes", "200000\n");
+  memory_is(200000);
+  limit_is(INFINITY);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_none, begin, end),
@@ -100,6 +125,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_seen_from_a_container, begin, end),
       cmocka_unit_test_setup_teardown(test_version_1, begin, end),
       cmocka_unit_test_setup_teardown(test_odd_files, begin, end),
+      cmocka_unit_test_setup_teardown(test_memory, begin, end),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

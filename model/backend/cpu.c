@@ -89,18 +89,17 @@ out:
 
 /* ---- memory ---- */
 
-/* Linux grants more memory than there is and kills the process that touches it, so the machine's size is
- * asked. */
+/* Linux grants more memory than there is, or a container may have, and kills the process that touches it. */
 static enum status cpu_alloc(struct backend *backend, size_t bytes, void **memory) {
-  size_t machine = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+  double most = backend->world->memory_limit;
+  if (most <= 0) most = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
   size_t alignment = bytes >= HUGE_PAGE ? HUGE_PAGE : ALIGNMENT;
   size_t rounded = bytes > 0 ? (bytes + alignment - 1) / alignment * alignment : alignment;
-  (void)backend;
-  void *made = bytes < machine ? aligned_alloc(alignment, rounded) : NULL;
+  void *made = (double)bytes < most ? aligned_alloc(alignment, rounded) : NULL;
   if (!made)
     return RAISE(STATUS_INPUT,
-                 "out of memory: %.1f MB asked for, the machine has %.1f MB; use a smaller --batch",
-                 (double)bytes / 1e6, (double)machine / 1e6);
+                 "out of memory: %.1f MB asked for, of %.1f MB that there are; use a smaller --batch",
+                 (double)bytes / 1e6, most / 1e6);
   if (alignment == HUGE_PAGE) (void)madvise(made, rounded, MADV_HUGEPAGE); /* fewer TLB misses; only a hint */
   memset(made, 0, rounded);
   *memory = made;

@@ -21,6 +21,7 @@ struct world {
   char host[64];
   int cores;                 /* that this rank may compute on: cores_share() of the whole job */
   double cpu_limit;          /* CPUs that this process has the time of (a container's limit); 0: all */
+  double memory_limit;       /* bytes that the job's processes on this host may have; 0: all there is */
   int seat, seats;           /* among the ranks of the whole job on this host: which device is this rank's */
   struct world_comm *comm;   /* owned: MPI's side */
   struct world_pulse *pulse; /* owned, a part's borrowed: what the main thread does; NULL: nobody looks */

@@ -10,6 +10,7 @@ enum status world_part_open(const struct world *world, int group, struct world *
   struct world made = {.pulse = world->pulse,
                        .cores = world->cores,
                        .cpu_limit = world->cpu_limit,
+                       .memory_limit = world->memory_limit,
                        .seat = world->seat,
                        .seats = world->seats};
   int color = group < 0 ? MPI_UNDEFINED : group;

@@ -111,3 +111,14 @@ for count in 1 4; do
   [ -e "$WORK/no" ] && fail "something was written"
 done
 pass "chunked shards above the limit are refused with the cure"
+
+# A container or Slurm gives less memory than the host has: the limit stands in both versions' files.
+works "a limit of memory" unshare -rm mount -t tmpfs none /sys/fs/cgroup || exit 77
+code=0
+# shellcheck disable=SC2016 # the inner shell expands
+unshare -rm bash -c 'mount -t tmpfs none /sys/fs/cgroup && mkdir /sys/fs/cgroup/memory &&
+  echo 2097152 | tee /sys/fs/cgroup/memory.max > /sys/fs/cgroup/memory/memory.limit_in_bytes && exec "$@"' - \
+  "$CONVOY" train --data "$WORK/chunked" --out "$WORK/no" --backend cpu > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
+expect 2 "a limit of memory"
+grep -q 'exceed the memory limit of 1.0 MiB' "$WORK/err.txt" || fail "a limit of memory: the error" "$WORK/err.txt"
+pass "half of what a container may have is the limit"
