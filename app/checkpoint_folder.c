@@ -226,17 +226,18 @@ enum status checkpoint_compare(const struct checkpoint *checkpoint, const struct
                                int option_count) {
   enum status status = STATUS_OK;
   for (int i = 0; i < option_count; i++) {
-    const char *there = checkpoint_option(checkpoint, options[i].name);
-    if (there && strcmp(there, options[i].value) == 0) continue;
+    const char *there = checkpoint_option(checkpoint, options[i].name), *here = options[i].value;
+    if (there && strcmp(there, here) == 0) continue;
+    if (!there || !there[0]) there = "none";
+    if (!here[0]) here = "none";
     if (status == STATUS_OK)
       status =
           RAISE(STATUS_INPUT,
                 "%s is %.200s, but checkpoint %s has %.200s: give the same value, or start a new run with "
                 "another --out",
-                options[i].name, options[i].value, checkpoint_name(checkpoint), there ? there : "none");
+                options[i].name, here, checkpoint_name(checkpoint), there);
     else
-      error_detail("%s is %.200s, the checkpoint has %.200s", options[i].name, options[i].value,
-                   there ? there : "none");
+      error_detail("%s is %.200s, the checkpoint has %.200s", options[i].name, here, there);
   }
   return status;
 }

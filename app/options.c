@@ -174,6 +174,14 @@ enum status options_set(const struct option_row *row, const char *origin, const 
   return RAISE(STATUS_INTERNAL, "option %s has no known type", row->name);
 }
 
+/* The shortest text that reads back as the number. */
+static void put_real(double value, char *text, size_t capacity) {
+  for (int digits = 15; digits <= 17; digits++) {
+    snprintf(text, capacity, "%.*g", digits, value);
+    if (strtod(text, NULL) == value) return;
+  }
+}
+
 const char *options_text(const struct option_row *row, const void *values, char *text, size_t capacity) {
   const void *field = field_read(row, values);
   text[0] = '\0';
@@ -185,7 +193,7 @@ const char *options_text(const struct option_row *row, const void *values, char 
     snprintf(text, capacity, "%" PRId64, *(const int64_t *)field);
     break;
   case OPTION_REAL:
-    snprintf(text, capacity, "%.17g", *(const double *)field);
+    put_real(*(const double *)field, text, capacity);
     break;
   case OPTION_TEXT_VALUE:
     snprintf(text, capacity, "%s", (const char *)field);

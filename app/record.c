@@ -96,6 +96,12 @@ static bool is_absent(const struct checkpoint_option *option, const struct check
   return later && unused && !checkpoint_option(checkpoint, option->name);
 }
 
+/* The same number; former checkpoints have more digits. */
+static bool is_same_number(const struct checkpoint_option *now, const char *then) {
+  const struct option_row *row = options_find(&train_table, now->name);
+  return row && row->type == OPTION_REAL && then && strtod(then, NULL) == strtod(now->value, NULL);
+}
+
 /* The order of the images may change between two epochs only. */
 static enum status check_order(const struct checkpoint *checkpoint, const char *then, const char *now) {
   if (checkpoint_progress(checkpoint)->position == 0) return STATUS_OK;
@@ -110,13 +116,16 @@ static enum status check_order(const struct checkpoint *checkpoint, const char *
 enum status record_compare(const struct record *record, const struct checkpoint *checkpoint) {
   struct checkpoint_option strict[RECORD_MAX];
   int count = 0;
-  for (int i = 0; i < record->strict; i++)
-    if (!is_absent(&record->option[i], checkpoint)) strict[count++] = record->option[i];
+  for (int i = 0; i < record->strict; i++) {
+    const struct checkpoint_option *now = &record->option[i];
+    if (is_absent(now, checkpoint) || is_same_number(now, checkpoint_option(checkpoint, now->name))) continue;
+    strict[count++] = *now;
+  }
   TRY(checkpoint_compare(checkpoint, strict, count));
   for (int i = record->strict; i < record->count; i++) {
     const struct checkpoint_option *now = &record->option[i];
     const char *then = checkpoint_option(checkpoint, now->name);
-    if (!then || strcmp(then, now->value) == 0) continue;
+    if (!then || strcmp(then, now->value) == 0 || is_same_number(now, then)) continue;
     if (strcmp(now->name, "epochs") == 0 || strcmp(now->name, "class-names") == 0) continue;
     if (strcmp(now->name, "shuffle") == 0) TRY(check_order(checkpoint, then, now->value));
     log_warning("resuming with %s %s; the checkpoint's was %s", now->name, now->value, then);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <hdf5.h>
 
+#include "app/record.h"
 #include "tests/checkpoint_fixture.h"
 
 /* A file's bytes; the caller frees them. */
@@ -233,6 +234,29 @@ static void test_compare(void **state) {
   checkpoint_close(c);
 }
 
+static enum status compare(const char *option, const char *value, const struct checkpoint *c) {
+  struct record record = {.option = {{option, value}, {"lr", "0.1"}}, .count = 2, .strict = 1};
+  error_clear();
+  return record_compare(&record, c);
+}
+
+/* Former checkpoints write numbers with 17 digits. */
+static void test_compare_numbers(void **state) {
+  struct fixture *f = *state;
+  struct checkpoint *c;
+  f->options[0] = (struct checkpoint_option){"freeze", ""};
+  f->options[1] = (struct checkpoint_option){"lora-alpha", "0.10000000000000001"};
+  f->options[2] = (struct checkpoint_option){"lr", "0.10000000000000001"};
+  write_step(f, 42, 0, false);
+  assert_int_equal(checkpoint_find(f->folder, &c), STATUS_OK);
+  assert_int_equal(compare("lora-alpha", "0.1", c), STATUS_OK);
+  assert_int_equal(compare("lora-alpha", "0.2", c), STATUS_INPUT);
+  assert_int_equal(compare("freeze", "conv1.*", c), STATUS_INPUT);
+  assert_non_null(strstr(error_message(), "freeze is conv1.*, but checkpoint"));
+  assert_non_null(strstr(error_message(), "has none:"));
+  checkpoint_close(c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
@@ -242,6 +266,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_fall_back, setup, teardown),
       cmocka_unit_test_setup_teardown(test_keep_and_best, setup, teardown),
       cmocka_unit_test_setup_teardown(test_compare, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_compare_numbers, setup, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

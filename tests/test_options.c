@@ -1,5 +1,6 @@
 /* The option parser: every type, its ranges, both forms on the command line, the config file, refusals by
  * name. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -93,7 +94,15 @@ static void text_reads_back(void **state) {
     assert_int_equal(options_set(row, row->name, text, &again), STATUS_OK);
     assert_string_equal(options_text(row, &again, other, sizeof other), text);
   }
-  assert_true(again.lr == o.lr && again.beta2 == o.beta2 && again.mean.value[1] == o.mean.value[1]);
+  char text[OPTION_TEXT];
+  assert_string_equal(options_text(options_find(&train_table, "lr"), &o, text, sizeof text), "0.1");
+  o.lr = 1.0 / 3;
+  assert_string_equal(options_text(options_find(&train_table, "lr"), &o, text, sizeof text),
+                      "0.3333333333333333");
+  o.lr = nextafter(0.1, 1);
+  assert_string_equal(options_text(options_find(&train_table, "lr"), &o, text, sizeof text),
+                      "0.10000000000000002");
+  assert_true(again.lr == 0.1 && again.beta2 == o.beta2 && again.mean.value[1] == o.mean.value[1]);
 }
 
 /* Behind `--` a word is an operand, whatever it looks like; the first one only. */

@@ -51,7 +51,7 @@ each() { # OPTION...: two ranks, each with a config file of its own
     > "$WORK/out.txt" 2> "$WORK/err.txt" || code=$?
 }
 export CONFIGS=$WORK
-for line in "batch = 64" "augment = flip" "precision = bf16" "model = resnet20" "checkpoint-every = 3" "mean = 0.5" "lr = 0.25"; do
+for line in "batch = 64" "augment = flip" "precision = bf16" "model = resnet20" "checkpoint-every = 3" "mean = 0.5" "lr = 0.1"; do
   echo "$line" > "$WORK/1.conf"
   name=${line%% *} value=${line##* }
   each train --data "$data" --out "$out" --backend cpu --threads 1
