@@ -31,7 +31,7 @@ static const struct option_row rows[] = {
     ROW_PLAN_CACHE,
     ROW_INIT_TIMEOUT,
     ROW_COMM_TIMEOUT,
-    FLAG("quiet", quiet, 0, "only the result", .letter = 'q'),
+    FLAG("quiet", quiet, OPTION_OWN, "only the result", .letter = 'q'),
 };
 // clang-format on
 const struct option_table eval_table = OPTION_TABLE(

@@ -25,7 +25,7 @@ static const struct option_row rows[] = {
     ROW_CHECKPOINT,
     TEXT("out", out, NULL, "FILE", OPTION_REQUIRED, "the file to write; a former export is replaced", .letter = 'o'),
     CHOICE("format", format, formats, "onnx", 0, "onnx: with normalisation and class names; safetensors: torchvision's names"),
-    FLAG("quiet", quiet, 0, "say nothing", .letter = 'q'),
+    FLAG("quiet", quiet, OPTION_OWN, "say nothing", .letter = 'q'),
 };
 // clang-format on
 const struct option_table export_table =

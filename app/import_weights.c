@@ -36,7 +36,7 @@ static const struct option_row rows[] = {
     TEXT("image", image, NULL, "HxWxC", 0, "size of the images (default: by the metadata, else 32x32x3)"),
     TRIPLE("mean", mean, -10, 10, NULL, "R,G,B", 0, "subtracted from pixels in 0..1 (default: by the metadata)"),
     TRIPLE("std", std, 0, 10, NULL, "R,G,B", ABOVE, "divides them (default: by the metadata)"),
-    FLAG("quiet", quiet, 0, "say nothing", .letter = 'q'),
+    FLAG("quiet", quiet, OPTION_OWN, "say nothing", .letter = 'q'),
 };
 // clang-format on
 const struct option_table import_weights_table = {

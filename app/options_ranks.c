@@ -11,7 +11,8 @@ struct said {
   char text[56]; /* its beginning */
 };
 
-/* Folders and files may be called otherwise on each host, and hosts may have other numbers of cores. */
+/* Folders and files may be called otherwise on each host, hosts have other numbers of cores, and scripts
+ * quieten all ranks but one. */
 static bool is_common(const struct option_row *row) {
   if (row->flags & OPTION_RESULT) return true;
   return row->type != OPTION_TEXT_VALUE && row->type != OPTION_WORDS && !(row->flags & OPTION_OWN);

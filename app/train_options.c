@@ -89,8 +89,8 @@ static const struct option_row rows[] = {
     TEXT("metrics", metrics, NULL, "FILE", 0, "keep where the run stands in FILE.prom, as Prometheus reads it"),
     TEXT("tensorboard", tensorboard, NULL, "DIR", 0, "write event files for TensorBoard there, a folder a run"),
     FLAG("check", check, OPTION_NOT_IN_FILE, "check all, print the plan, train nothing"),
-    FLAG("quiet", quiet, 0, "only warnings and errors", .letter = 'q'),
-    FLAG("verbose", verbose, 0, "a line for each row of loss.csv", .letter = 'v'),
+    FLAG("quiet", quiet, OPTION_OWN, "only warnings and errors", .letter = 'q'),
+    FLAG("verbose", verbose, OPTION_OWN, "a line for each row of loss.csv", .letter = 'v'),
 };
 // clang-format on
 
