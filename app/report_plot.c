@@ -11,15 +11,18 @@
 #include "app/durable.h"
 #include "app/gnuplot.h"
 #include "app/report_parts.h"
+#include "app/utf8.h"
 
 enum { PANEL_WIDTH = 640, PANEL_HEIGHT = 360 };
 
-/* Text between single quotes. */
+/* Text between single quotes, UTF-8 without control characters. */
 static void put_quoted(FILE *script, const char *text) {
   fputc('\'', script);
-  for (; *text; text++) {
+  for (int length; *text; text += length) {
+    bool good = (length = utf8_length(text)) > 0 && (unsigned char)*text >= ' ' && *text != 127;
+    if (length == 0) length = 1;
     if (*text == '\'') fputc('\'', script);
-    fputc((unsigned char)*text < ' ' ? '?' : *text, script);
+    fprintf(script, "%.*s", length, good ? text : "?");
   }
   fputc('\'', script);
 }

@@ -45,7 +45,7 @@ pass "one run, a young one, a long one, one with a strange name"
 
 # The same figures as a picture, by gnuplot.
 if program gnuplot; then
-  ranks 1 report "$WORK/a" "$strange" --out "$WORK/page.html" --svg "$WORK/curves.svg" --png "$WORK/curves.png"
+  ranks 1 report "$WORK/a" "$strange" "$bytes" --out "$WORK/page.html" --svg "$WORK/curves.svg" --png "$WORK/curves.png"
   expect 0 "pictures"
   [ -s "$WORK/err.txt" ] && fail "gnuplot complains" "$WORK/err.txt"
   [ "$(head -c 8 "$WORK/curves.png" | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ] || fail "no PNG"
