@@ -53,7 +53,7 @@ static enum status refuse_range(const struct option_row *row, const char *origin
 
 static bool in_range(const struct option_row *row, double value) {
   if (!isfinite(value) || value < row->least || value > row->most) return false;
-  return !((row->flags & OPTION_ABOVE) && value == row->least);
+  return !((row->flags & OPTION_ABOVE) && (float)value <= (float)row->least); /* steps compute in float */
 }
 
 /* A decimal number and nothing else; hexadecimal, blanks in front, nan and inf are refused. */

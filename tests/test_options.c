@@ -162,6 +162,7 @@ static void refusals_name_the_option(void **state) {
   refuse("--batch 1.5", "--batch is '1.5'");
   refuse("--lr 0", "above 0");
   refuse("--lr nan", "--lr is 'nan'");
+  refuse("--lr 1e-50", "--lr is '1e-50'; expected a finite number above 0"); /* 0 where it is used */
   refuse("--epochs x", "--epochs is 'x'");
   refuse("--epohcs 3", "did you mean 'epochs'");
   refuse("--optimizer adm", "the nearest is 'adam'");
