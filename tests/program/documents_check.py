@@ -15,9 +15,9 @@ import subprocess
 import sys
 
 OTHERS = {  # options of other programs that documents name
-    "slurm": "array cpus-per-task dependency gpu-bind gpus-per-node gpus-per-task kill-on-bad-exit mpi no-kill nodes "
+    "slurm": "array cpus-per-task dependency gpu-bind gpus-per-node gpus-per-task kill-on-bad-exit mem mpi no-kill nodes "
              "ntasks-per-node open-mode requeue signal time batch",
-    "mpirun": "bind-to map-by mca",
+    "mpirun": "bind-to cpu-list map-by mca",
     "cmake and ctest": "build install prefix test-dir",
     "tests/package.sh": "root",
     "tensorboard": "logdir",
