@@ -215,14 +215,16 @@ stage_whole() {
   local i clocks once=(--eval-every 15 --checkpoint-every 1000000)
   shards || return 1
   rm -rf "$WORK/plans"
-  nvidia-smi --query-gpu=clocks.sm,power.draw,temperature.gpu,clocks_event_reasons.active --format=csv,noheader -lms 200 >"$OUT/clocks.log" 2>&1 </dev/null &
-  clocks=$!
   whole "algorithms timed, evaluated and saved each epoch" mpirun -n 1 --
   whole "evaluated and saved each epoch" mpirun -n 1 --
-  for i in 1 2 3; do
+  for i in 1 2 3 4 5; do
     whole "one evaluation and save ($i)" -- "${once[@]}"
     whole "the same by mpirun ($i)" mpirun -n 1 -- "${once[@]}"
   done
+  # asking for clocks takes the driver's time: in a run of its own
+  nvidia-smi --query-gpu=clocks.sm,power.draw,temperature.gpu,clocks_event_reasons.active --format=csv,noheader -lms 200 >"$OUT/clocks.log" 2>&1 </dev/null &
+  clocks=$!
+  whole "one evaluation and save, beside a log of clocks" -- "${once[@]}"
   kill "$clocks" 2>/dev/null
   wait "$clocks" 2>/dev/null || true
 }
