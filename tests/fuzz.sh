@@ -59,7 +59,7 @@ fuzz() {
     options+=":handle_abort=1:max_allocation_size_mb=1024:log_path=$PWD/$reports/report"
   fi
   # A process of its own for every few thousand inputs, so that a fault does not end the search.
-  ASAN_OPTIONS=$options nice -n 15 "$target" -fork=1 -ignore_crashes=1 -ignore_timeouts=1 -ignore_ooms=1 \
+  ASAN_OPTIONS=$options timeout -k 10 $((seconds + 120)) nice -n 15 "$target" -fork=1 -ignore_crashes=1 -ignore_timeouts=1 -ignore_ooms=1 \
     -max_total_time="$seconds" "${limits[@]}" "${own[@]}" -artifact_prefix="$here/fault-$name-" "$corpus" "$seeds/$name" \
     >"$log" 2>&1 || code=$?
   grep -q '^INFO: exiting: ' "$log" || { tail -n 40 "$log"; die 1 "$target ended (code $code)"; }

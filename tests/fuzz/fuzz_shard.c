@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "data/child.h"
 #include "data/shard_survey.h"
 #include "tests/fuzz/guarded.h"
 #include "tests/fuzz/rows.h"
@@ -18,6 +19,7 @@ static char path[64];
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
   (void)argc, (void)argv;
   guarded_start();
+  children_prepare(NULL, 0); /* before libFuzzer's threads: one may hold the allocator's lock at a fork */
   return 0;
 }
 
