@@ -15,6 +15,8 @@
 #include "model/base/file.h"
 #include "model/base/folder.h"
 
+enum { PIECE = 8 << 20 /* bytes written at once */ };
+
 /* The folder of a path: "." where it names none. */
 static void folder_of(const char *path, char folder[PATH_MAX]) {
   snprintf(folder, PATH_MAX, "%s", path);
@@ -25,11 +27,18 @@ static void folder_of(const char *path, char folder[PATH_MAX]) {
     slash[slash == folder ? 1 : 0] = '\0';
 }
 
-/* 0, or the errno of what failed. */
+/* The disk begins with the first bytes while the next ones are copied. 0, or the errno of what failed. */
 static int write_parts(int fd, const struct durable_part *parts, int count) {
+  off_t end = 0;
   for (int i = 0; i < count; i++) {
-    int failed = file_write(fd, parts[i].data, parts[i].bytes, NULL);
-    if (failed) return failed;
+    const char *data = parts[i].data;
+    for (size_t done = 0, some; done < parts[i].bytes; done += some) {
+      some = parts[i].bytes - done < PIECE ? parts[i].bytes - done : PIECE;
+      int failed = file_write(fd, data + done, some, NULL);
+      if (failed) return failed;
+      (void)sync_file_range(fd, end, (off_t)some, SYNC_FILE_RANGE_WRITE); /* only a hint */
+      end += (off_t)some;
+    }
   }
   return fsync(fd) == 0 ? 0 : errno;
 }
