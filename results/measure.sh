@@ -205,8 +205,9 @@ whole() {
   shift
   while [ "$1" != -- ]; do launcher+=("$1") && shift; done
   shift
+  rm -rf "$WORK/runs/whole"
   begin=$(date +%s.%N)
-  part "$(pick 60 200)" "${launcher[@]}" "$convoy" train --backend "$backend" --data "$data" --out "$WORK/runs/whole" --overwrite \
+  part "$(pick 60 200)" "${launcher[@]}" "$convoy" train --backend "$backend" --data "$data" --out "$WORK/runs/whole" \
     --config jobs/configs/resnet18.conf --plan-cache "$WORK/plans" "${tiny[@]}" "$@" || return 0
   row "whole process, $name" "$(awk -v a="$begin" -v b="$(date +%s.%N)" 'BEGIN { printf "%.2f", b - a }') s, $(grep -aoE 'first step at [0-9.]* s' "$WORK/part.log"), accuracy $(accuracy whole)"
   { echo "== $name" && cat "$WORK/part.log"; } >>"$OUT/whole.log"
