@@ -30,7 +30,7 @@ static void cuda_close(struct backend *backend) {
   if (context->stop) cudaEventDestroy(context->stop);
   cudaFree(context->tickets);
   if (context->cudnn) cudnnDestroy(context->cudnn);
-  if (context->blas) cublasLtDestroy(context->blas);
+  blas_library_close(&context->blas);
   if (context->stream) cudaStreamDestroy(context->stream);
   free(cuda);
 }
@@ -48,7 +48,6 @@ static enum status open_libraries(struct cuda_backend *cuda) {
   TRY_CUDA(cudaMemsetAsync(context->tickets, 0, CUDA_TICKETS * sizeof *context->tickets, context->stream));
   TRY_CUDNN(cudnnCreate(&context->cudnn));
   TRY_CUDNN(cudnnSetStream(context->cudnn, context->stream));
-  TRY_BLAS(cublasLtCreate(&context->blas));
   return STATUS_OK;
 }
 
@@ -61,9 +60,8 @@ static enum status complete_kind(struct cuda_backend *cuda) {
   size_t used = strlen(kind);
   TRY_CUDA(cudaDriverGetVersion(&driver));
   TRY_CUDA(cudaRuntimeGetVersion(&runtime));
-  snprintf(kind + used, BACKEND_KIND - used,
-           ", driver %d, CUDA %d, cuDNN %zu, cuBLASLt %zu, %s%s, workspace %zu", driver, runtime,
-           cudnnGetVersion(), cublasLtGetVersion(), dtype_name(op->compute), op->tf32 ? " by tf32" : "",
+  snprintf(kind + used, BACKEND_KIND - used, ", driver %d, CUDA %d, cuDNN %zu, %s%s, workspace %zu", driver,
+           runtime, cudnnGetVersion(), dtype_name(op->compute), op->tf32 ? " by tf32" : "",
            op->workspace_limit);
   if (op->deterministic) kind[0] = '\0';
   return STATUS_OK;

@@ -12,6 +12,7 @@
 enum { PROPOSED = 8 };
 
 struct blas_product {
+  const struct blas_library *blas; /* the context's */
   cublasLtMatmulDesc_t operation;
   cublasLtMatrixLayout_t a, b, c; /* ours */
   cublasLtMatmulAlgo_t algorithm;
@@ -28,63 +29,61 @@ static cublasOperation_t operation(bool transposed) {
 
 void blas_product_destroy(struct blas_product *product) {
   if (!product) return;
-  if (product->operation) cublasLtMatmulDescDestroy(product->operation);
-  if (product->a) cublasLtMatrixLayoutDestroy(product->a);
-  if (product->b) cublasLtMatrixLayoutDestroy(product->b);
-  if (product->c) cublasLtMatrixLayoutDestroy(product->c);
+  if (product->operation) product->blas->operation_destroy(product->operation);
+  if (product->a) product->blas->layout_destroy(product->a);
+  if (product->b) product->blas->layout_destroy(product->b);
+  if (product->c) product->blas->layout_destroy(product->c);
   free(product);
 }
 
 static enum status describe(const struct cuda_context *context, const struct blas_problem *p,
                             struct blas_product *product) {
+  const struct blas_library *blas = product->blas;
   cublasComputeType_t compute =
       p->dtype == DTYPE_F32 && context->op.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
   cublasOperation_t first = operation(p->b_transposed), second = operation(p->a_transposed);
-  TRY_BLAS(cublasLtMatmulDescCreate(&product->operation, compute, CUDA_R_32F));
-  TRY_BLAS(
-      cublasLtMatmulDescSetAttribute(product->operation, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
-  TRY_BLAS(cublasLtMatmulDescSetAttribute(product->operation, CUBLASLT_MATMUL_DESC_TRANSB, &second,
-                                          sizeof second));
+  TRY_BLAS(blas, operation_create, &product->operation, compute, CUDA_R_32F);
+  TRY_BLAS(blas, operation_set, product->operation, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
+  TRY_BLAS(blas, operation_set, product->operation, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
   uint64_t b_row = (uint64_t)(p->b_transposed ? p->k : p->n),
            b_rows = (uint64_t)(p->b_transposed ? p->n : p->k);
   uint64_t a_row = (uint64_t)(p->a_transposed ? p->m : p->k),
            a_rows = (uint64_t)(p->a_transposed ? p->k : p->m);
-  TRY_BLAS(cublasLtMatrixLayoutCreate(&product->b, data_type(p->dtype), b_row, b_rows, (int64_t)b_row));
-  TRY_BLAS(cublasLtMatrixLayoutCreate(&product->a, data_type(p->dtype), a_row, a_rows, (int64_t)a_row));
-  TRY_BLAS(
-      cublasLtMatrixLayoutCreate(&product->c, data_type(p->result), (uint64_t)p->n, (uint64_t)p->m, p->n));
+  TRY_BLAS(blas, layout_create, &product->b, data_type(p->dtype), b_row, b_rows, (int64_t)b_row);
+  TRY_BLAS(blas, layout_create, &product->a, data_type(p->dtype), a_row, a_rows, (int64_t)a_row);
+  TRY_BLAS(blas, layout_create, &product->c, data_type(p->result), (uint64_t)p->n, (uint64_t)p->m, p->n);
   return STATUS_OK;
 }
 
 static enum status propose(struct cuda_context *context, const struct blas_problem *p,
                            const struct blas_product *product, cublasLtMatmulHeuristicResult_t *result,
                            int *count) {
+  const struct blas_library *blas = product->blas;
   cublasLtMatmulPreference_t preference = NULL;
   uint64_t workspace = context->op.workspace_limit, wanted = ~(uint64_t)0;
   uint32_t alignment = 16;
   if (p->dtype == DTYPE_F32 && !context->op.tf32) /* fp32 must not pass through the tensor cores */
     wanted &= ~(uint64_t)CUBLASLT_NUMERICAL_IMPL_FLAGS_TENSOR_OP_MASK;
   enum status status = STATUS_OK;
-  cublasStatus_t error = cublasLtMatmulPreferenceCreate(&preference);
+  cublasStatus_t error = blas->preference_create(&preference);
   const cublasLtMatmulPreferenceAttributes_t aligned[] = {
       CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
       CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
   for (int i = 0; i < 4 && error == CUBLAS_STATUS_SUCCESS; i++)
-    error = cublasLtMatmulPreferenceSetAttribute(preference, aligned[i], &alignment, sizeof alignment);
+    error = blas->preference_set(preference, aligned[i], &alignment, sizeof alignment);
   if (error == CUBLAS_STATUS_SUCCESS)
-    error = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                 &workspace, sizeof workspace);
+    error = blas->preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+                                 sizeof workspace);
   if (error == CUBLAS_STATUS_SUCCESS)
-    error = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_IMPL_MASK, &wanted,
-                                                 sizeof wanted);
+    error = blas->preference_set(preference, CUBLASLT_MATMUL_PREF_IMPL_MASK, &wanted, sizeof wanted);
   if (error == CUBLAS_STATUS_SUCCESS)
-    error = cublasLtMatmulAlgoGetHeuristic(context->blas, product->operation, product->b, product->a,
-                                           product->c, product->c, preference, PROPOSED, result, count);
+    error = blas->propose(blas->handle, product->operation, product->b, product->a, product->c, product->c,
+                          preference, PROPOSED, result, count);
   if (error != CUBLAS_STATUS_SUCCESS || *count == 0)
     status = RAISE(STATUS_INTERNAL, "cuBLASLt %zu has no algorithm for a %lldx%lldx%lld product of %s: %s",
-                   cublasLtGetVersion(), (long long)p->m, (long long)p->n, (long long)p->k,
-                   dtype_name(p->dtype), cublasLtGetStatusString(error));
-  if (preference) cublasLtMatmulPreferenceDestroy(preference);
+                   blas->version(), (long long)p->m, (long long)p->n, (long long)p->k, dtype_name(p->dtype),
+                   blas->status_text(error));
+  if (preference) blas->preference_destroy(preference);
   return status;
 }
 
@@ -98,9 +97,9 @@ struct trial {
 static cublasStatus_t execute(struct cuda_context *context, const struct blas_product *product, const void *a,
                               const void *b, void *c, bool add, void *workspace) {
   const float alpha = 1, beta = add ? 1 : 0;
-  return cublasLtMatmul(context->blas, product->operation, &alpha, b, product->b, a, product->a, &beta, c,
-                        product->c, c, product->c, &product->algorithm, workspace, product->workspace,
-                        context->stream);
+  return product->blas->matmul(product->blas->handle, product->operation, &alpha, b, product->b, a,
+                               product->a, &beta, c, product->c, c, product->c, &product->algorithm,
+                               workspace, product->workspace, context->stream);
 }
 
 static bool trial_run(void *argument) {
@@ -156,7 +155,7 @@ static enum status choose(struct cuda_context *context, const struct blas_proble
 
 /* An algorithm is plain data, valid for one version of cuBLASLt on one kind of device. */
 struct remembered {
-  uint64_t workspace;
+  uint64_t version, workspace;
   cublasLtMatmulAlgo_t algorithm;
 };
 
@@ -183,8 +182,10 @@ static bool recall(struct cuda_context *context, const struct problem_key *key,
   if (!known || context->op.deterministic || bytes != sizeof value) return false;
   memcpy(&value, known, sizeof value);
   memset(&result, 0, sizeof result);
-  if (cublasLtMatmulAlgoCheck(context->blas, product->operation, product->b, product->a, product->c,
-                              product->c, &value.algorithm, &result) != CUBLAS_STATUS_SUCCESS ||
+  const struct blas_library *blas = product->blas;
+  if (value.version != blas->version() ||
+      blas->check(blas->handle, product->operation, product->b, product->a, product->c, product->c,
+                  &value.algorithm, &result) != CUBLAS_STATUS_SUCCESS ||
       result.workspaceSize > context->op.workspace_limit || result.workspaceSize > value.workspace)
     return false;
   product->algorithm = value.algorithm;
@@ -198,6 +199,7 @@ static enum status remember(struct cuda_context *context, const struct problem_k
   size_t bytes;
   if (context->op.deterministic || choices_find(&context->choices, choice_key(key), &bytes)) return STATUS_OK;
   memset(&value, 0, sizeof value);
+  value.version = product->blas->version();
   value.workspace = product->workspace;
   value.algorithm = product->algorithm;
   return choices_add(&context->choices, choice_key(key), &value, sizeof value, NULL, 0);
@@ -211,6 +213,8 @@ enum status blas_product_create(struct cuda_context *context, const struct blas_
   struct blas_product *made = calloc(1, sizeof *made);
   if (!made) return RAISE(STATUS_INPUT, "out of memory");
   memset(result, 0, sizeof result);
+  made->blas = &context->blas;
+  TRY_OUT(blas_library_open(&context->blas));
   TRY_OUT(describe(context, problem, made));
   struct problem_key key = key_of(problem);
   if (!recall(context, &key, made)) {
@@ -227,6 +231,6 @@ out:
 
 enum status blas_product_run(struct cuda_context *context, const struct blas_product *product, const void *a,
                              const void *b, void *c, bool add, void *workspace) {
-  TRY_BLAS(execute(context, product, a, b, c, add, workspace));
-  return STATUS_OK;
+  cublasStatus_t error = execute(context, product, a, b, c, add, workspace);
+  return error == CUBLAS_STATUS_SUCCESS ? STATUS_OK : blas_raise(product->blas, __func__, "matmul", error);
 }

@@ -23,10 +23,6 @@ enum status cuda_raise_cudnn(const char *function, const char *call, cudnnStatus
                      text[0] ? ": " : "", text);
 }
 
-enum status cuda_raise_blas(const char *function, const char *call, cublasStatus_t error) {
-  return error_raise(STATUS_INTERNAL, function, "cuBLASLt: %s at %s", cublasLtGetStatusString(error), call);
-}
-
 void cuda_scratch_release(struct cuda_context *context) {
   cudaFree(context->scratch);
   context->scratch = NULL;

@@ -3,10 +3,10 @@
 #ifndef CONVOY_MODEL_OPS_OP_CUDA_H
 #define CONVOY_MODEL_OPS_OP_CUDA_H
 
-#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
 
+#include "model/ops/blas_library_cuda.h"
 #include "model/ops/choices.h"
 #include "model/ops/op.h"
 
@@ -21,7 +21,7 @@ struct cuda_context {
   int multiprocessors;
   cudaStream_t stream; /* all ops enqueue here */
   cudnnHandle_t cudnn; /* bound to stream */
-  cublasLtHandle_t blas;
+  struct blas_library blas; /* opened by the first product */
   uint32_t *tickets; /* device, CUDA_TICKETS counters, zero between kernels: "which block is the last one?" */
   struct cudnn_plan *plans; /* plans found so far, see cudnn_plan_cuda.h */
   struct choices choices;   /* made by timing, here or in an earlier start; none if op.deterministic */
@@ -38,7 +38,6 @@ static inline struct cuda_context *cuda_context_of(struct op_context *context) {
  * STATUS_INPUT if device memory ran out. */
 enum status cuda_raise(const char *function, const char *call, cudaError_t error);
 enum status cuda_raise_cudnn(const char *function, const char *call, cudnnStatus_t error);
-enum status cuda_raise_blas(const char *function, const char *call, cublasStatus_t error);
 
 #define TRY_CUDA(call)                                                                                       \
   do {                                                                                                       \
@@ -50,12 +49,6 @@ enum status cuda_raise_blas(const char *function, const char *call, cublasStatus
   do {                                                                                                       \
     cudnnStatus_t cudnn_error = (call);                                                                      \
     if (cudnn_error != CUDNN_STATUS_SUCCESS) return cuda_raise_cudnn(__func__, #call, cudnn_error);          \
-  } while (0)
-
-#define TRY_BLAS(call)                                                                                       \
-  do {                                                                                                       \
-    cublasStatus_t blas_error = (call);                                                                      \
-    if (blas_error != CUBLAS_STATUS_SUCCESS) return cuda_raise_blas(__func__, #call, blas_error);            \
   } while (0)
 
 /* Device memory that lives until cuda_scratch_release: what a create call runs candidates on. *memory holds
