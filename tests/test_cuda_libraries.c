@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "model/backend/backend.h"
 #include "model/ops/blas_library_cuda.h"
 
 static void test_blas(void **state) {
@@ -27,7 +28,17 @@ static void test_blas(void **state) {
   blas_library_close(&blas); /* it was never open */
 }
 
+/* Where there is no GPU the thread ends at once; what it does is never an error. */
+static void test_preload(void **state) {
+  (void)state;
+  backend_preload_end(); /* not begun: nothing */
+  for (int i = 0; i < 2; i++) {
+    backend_preload_begin();
+    backend_preload_end();
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_blas)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_blas), cmocka_unit_test(test_preload)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

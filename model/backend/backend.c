@@ -39,6 +39,23 @@ enum status backend_find(const char *name, const struct backend_table **table) {
                name, BUILT_IN, strcmp(name, "cpu") == 0 ? "CPU" : "CUDA");
 }
 
+/* The thread of backend_preload_begin, of which there is one. */
+static struct {
+  pthread_t thread;
+  bool runs;
+} preload;
+
+void backend_preload_begin(void) {
+#ifdef CONVOY_CUDA
+  preload.runs = cuda_preload_begin(&preload.thread);
+#endif
+}
+
+void backend_preload_end(void) {
+  if (preload.runs) pthread_join(preload.thread, NULL);
+  preload.runs = false;
+}
+
 void backend_warm_begin(const char *name, const struct world *world, struct backend_warming *warming) {
   *warming = (struct backend_warming){.local_rank = world->local_rank};
 #ifdef CONVOY_CUDA
