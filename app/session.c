@@ -169,16 +169,22 @@ static void release_ring(struct session *session) {
   if (session->ring.labels) backend->table->release_host(backend, session->ring.labels);
 }
 
-void session_release(struct session *session) {
+/* Frees the net and what the device holds of the data. */
+static void release_device(struct session *session) {
   net_destroy(session->net);
   session->net = NULL;
   if (session->dataset && !session->dataset->streamed) release(session, &session->train);
   release(session, &session->test);
 }
 
+void session_leave(struct session *session) {
+  release_device(session);
+  session->backend->table->leave(session->backend);
+}
+
 void session_close(struct session *session, enum status status) {
   if (!session->world || !world_agreed(session->world, status)) return;
-  session_release(session);
+  release_device(session);
   stream_destroy(session->stream);
   if (session->dataset && session->dataset->streamed) release_ring(session);
   if (session->backend) session->backend->table->close(session->backend);

@@ -48,8 +48,9 @@ enum status session_build(struct session *session, const struct session_plan *pl
  * them are added here: net.eval_batch, and the larger of net.plan_* and what an evaluation needs. */
 enum status session_start(struct session *session, const struct session_plan *plan);
 
-/* Frees the net and what the device holds of the data, early: nothing is computed any more. */
-void session_release(struct session *session);
+/* Frees the net and what the device holds of the data and gives the device back, early: nothing is computed
+ * any more. Host-visible memory stays. Collective. */
+void session_leave(struct session *session);
 
 /* Frees what there is, also of a session that failed to open. `status` is what the caller leaves with: if the
  * ranks did not agree on it, nothing is freed, since that needs all of them. */

@@ -246,9 +246,9 @@ static enum status end_run(struct train *train, enum status status) {
   return describe_end(train, t->at.complete ? "complete" : "stopped");
 }
 
-/* The last checkpoint is written while the device's memory is freed, unless predictions are wanted. */
+/* The last checkpoint is written while the device is given back, unless predictions are wanted. */
 static enum status finish(struct train *train) {
-  if (!train->trainer.board) session_release(&train->session);
+  if (!train->trainer.board) session_leave(&train->session);
   return trainer_end(&train->trainer);
 }
 

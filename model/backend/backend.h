@@ -102,6 +102,9 @@ struct backend_table {
   /* Opens this rank's device and, for more than one rank, the communicator. Collective. */
   enum status (*open)(const struct world *world, const struct backend_options *options,
                       struct backend **backend);
+  /* Gives the process's device back, which takes a while, once all that was allocated but host-visible memory
+   * is released: the process never computes again. What may follow: release_host and close. Collective. */
+  void (*leave)(struct backend *backend);
   void (*close)(struct backend *backend); /* NULL: nothing */
 
   enum status (*alloc)(struct backend *backend, size_t bytes, void **memory); /* zeroed, 256-byte aligned */

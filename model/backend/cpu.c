@@ -201,6 +201,10 @@ static void cpu_usage(struct backend *backend, struct backend_usage *usage) {
   *usage = (struct backend_usage){.busy = NAN};
 }
 
+static void cpu_leave(struct backend *backend) {
+  (void)backend;
+}
+
 /* oneDNN chooses without timing. */
 static enum status cpu_choices_get(struct backend *backend, bool fresh, void **bytes, size_t *count) {
   (void)backend, (void)fresh;
@@ -217,6 +221,7 @@ static enum status cpu_choices_put(struct backend *backend, const void *bytes, s
 const struct backend_table backend_cpu = {
     .name = "cpu",
     .open = cpu_open,
+    .leave = cpu_leave,
     .close = cpu_close,
     .alloc = cpu_alloc,
     .release = cpu_release,

@@ -29,6 +29,7 @@ struct cuda_backend {
   cudaEvent_t stamp[BACKEND_STAMPS]; /* NULL: not in use yet */
   uint64_t runs;
   bool eager; /* never record: CONVOY_EAGER=1 */
+  bool left;  /* the device is given back */
 };
 
 /* cuda_usage.c */
