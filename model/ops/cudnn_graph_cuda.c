@@ -168,19 +168,35 @@ out:
   return made;
 }
 
-int cudnn_graph_notes(cudnnBackendDescriptor_t config,
-                      cudnnBackendNumericalNote_t note[CUDNN_NUMERICAL_NOTE_TYPE_COUNT]) {
+/* An attribute of a configuration's engine, `most` values of it at most; returns how many, -1 if it cannot be
+ * read. */
+static int engine_notes(cudnnBackendDescriptor_t config, cudnnBackendAttributeName_t name,
+                        cudnnBackendAttributeType_t type, int64_t most, void *note) {
   cudnnBackendDescriptor_t engine = NULL;
   cudnnStatus_t error;
   int64_t got = 0;
   CHECK(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine));
   CHECK(cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &got,
                                  &engine));
-  CHECK(cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
-                                 CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &got, note));
+  CHECK(cudnnBackendGetAttribute(engine, name, type, most, &got, note));
 out:
   cudnn_graph_destroy(engine);
   return error == CUDNN_STATUS_SUCCESS ? (int)got : -1;
+}
+
+int cudnn_graph_notes(cudnnBackendDescriptor_t config,
+                      cudnnBackendNumericalNote_t note[CUDNN_NUMERICAL_NOTE_TYPE_COUNT]) {
+  return engine_notes(config, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                      CUDNN_NUMERICAL_NOTE_TYPE_COUNT, note);
+}
+
+bool cudnn_graph_compiles(cudnnBackendDescriptor_t config) {
+  cudnnBackendBehaviorNote_t note[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
+  int count = engine_notes(config, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
+                           CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, note);
+  for (int i = 0; i < count; i++)
+    if (note[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) return true;
+  return false;
 }
 
 cudnnBackendDescriptor_t cudnn_graph_plan(cudnnHandle_t handle, cudnnBackendDescriptor_t config,

@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/base/clock.h"
 #include "model/base/log.h"
 #include "model/ops/cudnn_graph_cuda.h"
+#include "model/ops/cudnn_preload_cuda.h"
 #include "model/ops/op_cuda.h"
 
 enum { TIMED = 12 /* plans tried of those that cuDNN proposes */, PROPOSED = 64, TEXT = 160 };
@@ -55,12 +57,19 @@ static bool allowed(const struct cuda_context *context, const struct conv_proble
   }
 }
 
+/* Callers have another way if cuDNN cannot do this. */
+static bool optional(const struct conv_problem *problem) {
+  return problem->add || problem->result != problem->dtype;
+}
+
 static bool config_allowed(const struct cuda_context *context, const struct conv_problem *problem,
                            cudnnBackendDescriptor_t config) {
   cudnnBackendNumericalNote_t note[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
   int count = cudnn_graph_notes(config, note);
   for (int i = 0; i < count; i++)
     if (!allowed(context, problem, note[i])) return false;
+  /* The other way is faster to start and, where it was measured, to run. */
+  if (optional(problem) && cudnn_graph_compiles(config)) return false;
   return count >= 0;
 }
 
@@ -83,16 +92,23 @@ static size_t type_bytes(const struct conv_problem *problem, enum conv_kind made
   return dtype_bytes((enum dtype)((enum conv_kind)problem->kind == made ? problem->result : problem->dtype));
 }
 
+/* Bytes of x, w, y. */
+static void problem_bytes(const struct conv_problem *p, size_t bytes[3]) {
+  bytes[0] = (size_t)(p->n * p->h * p->w * p->c) * type_bytes(p, CONV_BACKWARD_DATA);
+  bytes[1] = (size_t)(p->filters * p->kernel_h * p->kernel_w * p->c) * type_bytes(p, CONV_BACKWARD_FILTER);
+  bytes[2] = (size_t)(p->n * p->out_h * p->out_w * p->filters) * type_bytes(p, CONV_FORWARD);
+}
+
 /* Lays x, w, y and a workspace out in scratch memory. */
 static enum status trial_memory(struct trial *trial, const struct conv_problem *p, size_t workspace) {
-  size_t x = cuda_align((size_t)(p->n * p->h * p->w * p->c) * type_bytes(p, CONV_BACKWARD_DATA));
-  size_t w = cuda_align((size_t)(p->filters * p->kernel_h * p->kernel_w * p->c) *
-                        type_bytes(p, CONV_BACKWARD_FILTER));
-  size_t y = cuda_align((size_t)(p->n * p->out_h * p->out_w * p->filters) * type_bytes(p, CONV_FORWARD));
-  TRY(cuda_scratch(trial->context, (enum dtype)p->dtype, x + w + y + cuda_align(workspace), &trial->x));
-  trial->w = cuda_offset(trial->x, x);
-  trial->y = cuda_offset(trial->w, w);
-  trial->workspace = cuda_offset(trial->y, y);
+  size_t bytes[3];
+  problem_bytes(p, bytes);
+  for (int i = 0; i < 3; i++) bytes[i] = cuda_align(bytes[i]);
+  TRY(cuda_scratch(trial->context, (enum dtype)p->dtype,
+                   bytes[0] + bytes[1] + bytes[2] + cuda_align(workspace), &trial->x));
+  trial->w = cuda_offset(trial->x, bytes[0]);
+  trial->y = cuda_offset(trial->w, bytes[1]);
+  trial->workspace = cuda_offset(trial->y, bytes[2]);
   return STATUS_OK;
 }
 
@@ -162,21 +178,18 @@ static enum status fastest(struct cuda_context *context, const struct conv_probl
   return STATUS_OK;
 }
 
-/* Callers have another way if cuDNN cannot do this. */
-static bool optional(const struct conv_problem *problem) {
-  return problem->add || problem->result != problem->dtype;
-}
-
 static enum status choose(struct cuda_context *context, struct cudnn_plan *found) {
   const struct conv_problem *problem = &found->problem;
   enum status status = STATUS_OK;
   cudnnBackendDescriptor_t plan[TIMED] = {NULL}, graph = NULL;
   size_t workspace[TIMED];
   int count = 0, best = 0;
+  const double begun = clock_seconds();
   cudnnStatus_t error = cudnn_graph_create(context->cudnn, problem, &graph);
   if (error != CUDNN_STATUS_SUCCESS && !optional(problem))
     return cuda_raise_cudnn(__func__, "the operation graph of a convolution", error);
   if (graph) TRY_OUT(propose(context, problem, graph, plan, workspace, &count));
+  const double proposed = clock_seconds();
   if (count > 0 && !context->op.deterministic)
     TRY_OUT(fastest(context, problem, plan, workspace, count, &best, &found->milliseconds));
   if (count > 0 && best >= 0) {
@@ -187,9 +200,11 @@ static enum status choose(struct cuda_context *context, struct cudnn_plan *found
   if (getenv("CONVOY_PLANS")) {
     char text[TEXT];
     problem_text(problem, text);
-    log_info("plan: %s%s -> %s: %d candidates, number %d, %.4f ms, %zu bytes of workspace", text,
-             problem->add ? ", added" : "", dtype_name((enum dtype)problem->result), count,
-             found->plan ? best : -1, (double)found->milliseconds, found->workspace);
+    log_info("plan: %s%s -> %s: %d candidates, number %d, %.4f ms, %zu bytes of workspace; made in %.4f s, "
+             "timed in %.4f",
+             text, problem->add ? ", added" : "", dtype_name((enum dtype)problem->result), count,
+             found->plan ? best : -1, (double)found->milliseconds, found->workspace, proposed - begun,
+             clock_seconds() - proposed);
   }
 out:
   for (int i = 0; i < count; i++) cudnn_graph_destroy(plan[i]);
@@ -248,8 +263,19 @@ static enum status remember(struct cuda_context *context, const struct cudnn_pla
   return status;
 }
 
+static void preload(struct cuda_context *context, const struct cudnn_plan *found) {
+  size_t bytes[4];
+  if (!found->plan) return;
+  problem_bytes(&found->problem, bytes);
+  bytes[3] = found->workspace;
+  cudnn_preload_add(&context->preload, context->device, found->plan, bytes);
+}
+
 static enum status find(struct cuda_context *context, struct cudnn_plan *found) {
-  if (recall(context, found)) return STATUS_OK;
+  if (recall(context, found)) {
+    preload(context, found);
+    return STATUS_OK;
+  }
   TRY(choose(context, found));
   enum status status = remember(context, found);
   if (status != STATUS_OK) cudnn_graph_destroy(found->plan);
@@ -305,6 +331,7 @@ enum status cudnn_plan_run(struct cuda_context *context, const struct cudnn_plan
 }
 
 void cudnn_plans_destroy(struct cuda_context *context) {
+  cudnn_preload_end(&context->preload);
   while (context->plans) {
     struct cudnn_plan *next = context->plans->next;
     cudnn_graph_destroy(context->plans->plan);

@@ -8,6 +8,8 @@
 #include "model/ops/table_cuda.h"
 
 enum { TIMING_ROUNDS = 3, TIMING_CALLS = 5 };
+static const float HOPELESS = 1.3f;             /* times the best so far, in one call: not timed further */
+static const float EVENT_MILLISECONDS = 0.004f; /* that the time of one call may be off */
 
 enum status cuda_raise(const char *function, const char *call, cudaError_t error) {
   enum status status = error == cudaErrorMemoryAllocation ? STATUS_INPUT : STATUS_INTERNAL;
@@ -67,7 +69,8 @@ enum status cuda_time(struct cuda_context *context, bool (*work)(void *), void *
   TRY(time_calls(context, work, argument, 1, &once)); /* loads its code too */
   if (once < 0) return STATUS_OK;
   TRY(time_calls(context, work, argument, 1, &best));
-  for (int round = 0; round < TIMING_ROUNDS && best >= 0 && !(limit > 0 && best > 2 * limit); round++) {
+  const bool hopeless = limit > 0 && best > HOPELESS * limit + EVENT_MILLISECONDS;
+  for (int round = 0; round < TIMING_ROUNDS && best >= 0 && !hopeless; round++) {
     float together;
     TRY(time_calls(context, work, argument, TIMING_CALLS, &together));
     if (together < 0) return STATUS_OK;

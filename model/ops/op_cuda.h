@@ -11,6 +11,7 @@
 #include "model/ops/op.h"
 
 struct cudnn_plan;
+struct cudnn_preload;
 
 enum { CUDA_TICKETS = 4096 }; /* counters in cuda_context.tickets */
 
@@ -19,13 +20,14 @@ struct cuda_context {
   struct op_context op;
   int device;
   int multiprocessors;
-  cudaStream_t stream; /* all ops enqueue here */
-  cudnnHandle_t cudnn; /* bound to stream */
+  cudaStream_t stream;      /* all ops enqueue here */
+  cudnnHandle_t cudnn;      /* bound to stream */
   struct blas_library blas; /* opened by the first product */
   uint32_t *tickets; /* device, CUDA_TICKETS counters, zero between kernels: "which block is the last one?" */
-  struct cudnn_plan *plans; /* plans found so far, see cudnn_plan_cuda.h */
-  struct choices choices;   /* made by timing, here or in an earlier start; none if op.deterministic */
-  void *scratch;            /* device memory for tuning, see cuda_scratch */
+  struct cudnn_preload *preload; /* of the plans' kernels; NULL: none goes on */
+  struct cudnn_plan *plans;      /* plans found so far, see cudnn_plan_cuda.h */
+  struct choices choices;        /* made by timing, here or in an earlier start; none if op.deterministic */
+  void *scratch;                 /* device memory for tuning, see cuda_scratch */
   size_t scratch_bytes;
   cudaEvent_t start, stop; /* for timing at create */
 };
@@ -58,7 +60,7 @@ enum status cuda_scratch(struct cuda_context *context, enum dtype dtype, size_t 
 void cuda_scratch_release(struct cuda_context *context);
 
 /* Milliseconds of one call of `work`, the least of several rounds after a first one that also shows whether
- * the work runs at all. `limit`: gives up early on what is slower than twice that (0: no limit).
+ * the work runs at all. `limit`: gives up early on what is far slower than that (0: no limit).
  * *milliseconds is negative if the work was refused by its library; that is no error. */
 enum status cuda_time(struct cuda_context *context, bool (*work)(void *), void *argument, float limit,
                       float *milliseconds);
