@@ -8,12 +8,14 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <dlfcn.h>
 #include <math.h>
 #include <sched.h>
 
 #include "model/base/cores.h"
 #include "model/base/error.h"
 #include "model/base/random.h"
+#include "model/base/symbol.h"
 #include "model/base/tensor.h"
 
 /* Known answers of philox4x32-10 from Random123's kat_vectors. Its counter is (position, stream, purpose),
@@ -257,6 +259,18 @@ static void error_record_is_bounded(void **state) {
   error_clear();
 }
 
+static void symbols(void **state) {
+  (void)state;
+  int (*absolute)(int) = NULL;
+  void *program = dlopen(NULL, RTLD_NOW);
+  assert_non_null(program);
+  assert_true(symbol_find(program, "abs", &absolute));
+  assert_int_equal(absolute(-7), 7);
+  assert_false(symbol_find(program, "no_such_function", &absolute));
+  assert_true(absolute == NULL);
+  dlclose(program);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(philox_known_answers),
@@ -270,6 +284,7 @@ int main(void) {
       cmocka_unit_test(tensors),
       cmocka_unit_test(error_record),
       cmocka_unit_test(error_record_is_bounded),
+      cmocka_unit_test(symbols),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,10 +2,10 @@
  * which is loaded where it is there. Its few types are declared here, so that it need not be at the build. */
 #include <dlfcn.h>
 #include <math.h>
-#include <string.h>
 
 #include "model/backend/cuda_backend.h"
 #include "model/base/clock.h"
+#include "model/base/symbol.h"
 
 /* NVML's interface, docs.nvidia.com/deploy/nvml-api; 0 is success. */
 struct utilization {
@@ -21,19 +21,12 @@ struct nvml {
 
 enum { PCI_TEXT = 20 };
 
-/* ISO C has no conversion of an object's address to a function's. */
-static bool find(void *library, const char *name, void *function) {
-  void *address = dlsym(library, name);
-  memcpy(function, &address, sizeof address);
-  return address != NULL;
-}
-
 static bool nvml_open(struct nvml *nvml) {
   void *library = nvml->library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
-  if (library && find(library, "nvmlInit_v2", &nvml->init) &&
-      find(library, "nvmlShutdown", &nvml->shutdown) &&
-      find(library, "nvmlDeviceGetHandleByPciBusId_v2", &nvml->device) &&
-      find(library, "nvmlDeviceGetUtilizationRates", &nvml->rates) && nvml->init() == 0)
+  if (library && symbol_find(library, "nvmlInit_v2", &nvml->init) &&
+      symbol_find(library, "nvmlShutdown", &nvml->shutdown) &&
+      symbol_find(library, "nvmlDeviceGetHandleByPciBusId_v2", &nvml->device) &&
+      symbol_find(library, "nvmlDeviceGetUtilizationRates", &nvml->rates) && nvml->init() == 0)
     return true;
   if (library) dlclose(library);
   return false;

@@ -2,9 +2,9 @@
 #include "model/ops/blas_library_cuda.h"
 
 #include <dlfcn.h>
-#include <stdbool.h>
 #include <stddef.h>
-#include <string.h>
+
+#include "model/base/symbol.h"
 
 #define TEXT_OF(value) #value
 #define TEXT(value) TEXT_OF(value)
@@ -13,13 +13,6 @@
 enum status blas_raise(const struct blas_library *blas, const char *function, const char *call,
                        cublasStatus_t error) {
   return error_raise(STATUS_INTERNAL, function, "cuBLASLt: %s at %s", blas->status_text(error), call);
-}
-
-/* ISO C has no conversion of an object's address to a function's. */
-static bool find(void *library, const char *name, void *function) {
-  void *address = dlsym(library, name);
-  memcpy(function, &address, sizeof address);
-  return address != NULL;
 }
 
 enum status blas_library_load(struct blas_library *blas) {
@@ -32,7 +25,7 @@ enum status blas_library_load(struct blas_library *blas) {
                  "LD_LIBRARY_PATH",
                  LIBRARY, dlerror());
 #define FIND(name, theirs)                                                                                   \
-  if (!find(made.library, "cublasLt" #theirs, &made.name)) missing = "cublasLt" #theirs;
+  if (!symbol_find(made.library, "cublasLt" #theirs, &made.name)) missing = "cublasLt" #theirs;
   BLAS_FUNCTIONS(FIND)
 #undef FIND
   if (missing) {
