@@ -21,41 +21,36 @@
 #include "app/train.h"
 #include "app/watchdog.h"
 #include "data/child.h"
-#include "model/backend/backend.h"
 #include "model/base/cores.h"
 #include "model/base/deadline.h"
 #include "model/base/log.h"
 #include "model/base/nearest.h"
 
-enum {
-  WATCHED = 1,   /* starts a watchdog with time-outs of its own, until then the start's deadline holds */
-  STOPPABLE = 2, /* looks for the signals that ask it to stop; others end by them at once */
-  COMPUTES = 4   /* opens a backend */
-};
-
 struct command {
   const char *name, *summary;
   const struct option_table *table; /* NULL: it has subcommands, and help lists them or one's options */
   void (*help)(int argc, char **argv, FILE *stream);
-  unsigned traits;
+  bool watched;   /* it starts a watchdog with time-outs of its own, until then the start's deadline holds */
+  bool stoppable; /* it looks for the signals that ask it to stop; others end by them at once */
   /* argv[0] is the command's name. Collective: all ranks return the same status, see world_agreed. */
   enum status (*run)(int argc, char **argv, const struct world *world);
 };
 
 static const struct command commands[] = {
-    {"train", "train a model; the main job", &train_table, NULL, WATCHED | STOPPABLE | COMPUTES,
-     train_command},
-    {"eval", "accuracy and loss of a checkpoint on the test shards", &eval_table, NULL,
-     WATCHED | STOPPABLE | COMPUTES, eval_command},
-    {"data", "make, check and describe shards", NULL, data_help, 0, data_command},
-    {"predict", "tell the classes of image files", &predict_table, NULL, COMPUTES, predict_command},
-    {"report", "make a page of runs' curves and options", &report_table, NULL, 0, report_command},
-    {"import-weights", "make a checkpoint of a safetensors file", &import_weights_table, NULL, 0,
+    {"train", "train a model; the main job", &train_table, NULL, true, true, train_command},
+    {"eval", "accuracy and loss of a checkpoint on the test shards", &eval_table, NULL, true, true,
+     eval_command},
+    {"data", "make, check and describe shards", NULL, data_help, false, false, data_command},
+    {"predict", "tell the classes of image files", &predict_table, NULL, false, false, predict_command},
+    {"report", "make a page of runs' curves and options", &report_table, NULL, false, false, report_command},
+    {"import-weights", "make a checkpoint of a safetensors file", &import_weights_table, NULL, false, false,
      import_weights_command},
-    {"export", "write a checkpoint's model as ONNX or safetensors", &export_table, NULL, 0, export_command},
-    {"check", "is this machine, job and data ready to train?", &check_table, NULL, COMPUTES, check_command},
-    {"bench", "time a training step and its parts, its scaling, and predict it", NULL, bench_help,
-     WATCHED | COMPUTES, bench_command},
+    {"export", "write a checkpoint's model as ONNX or safetensors", &export_table, NULL, false, false,
+     export_command},
+    {"check", "is this machine, job and data ready to train?", &check_table, NULL, false, false,
+     check_command},
+    {"bench", "time a training step and its parts, its scaling, and predict it", NULL, bench_help, true,
+     false, bench_command},
 };
 /* For MPI to start, for a rank that is silent, and for all ranks to leave MPI. */
 enum { START_SECONDS = 180, SILENT_SECONDS = 120, PART_SECONDS = 60 };
@@ -111,23 +106,18 @@ static enum status refuse(int argc, char **argv) {
                commands[nearest].name);
 }
 
-/* What the command line gives an option, before all options are read; NULL: it does not. */
-static const char *peek(int argc, char **argv, const char *option) {
-  const char *text = NULL;
-  size_t length = strlen(option);
+/* MPI's own start cannot be watched: it gets as long as the command line says, before options are read. */
+static void limit_start(int argc, char **argv) {
+  static const char option[] = "--init-timeout",
+                    late[] = "error: MPI has not started within --init-timeout; a rank or "
+                             "host is missing, frozen or cannot be reached\n";
+  const char *text = NULL, *rank = getenv("OMPI_COMM_WORLD_RANK");
+  size_t length = sizeof option - 1;
   for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
     if (strncmp(argv[i], option, length) != 0) continue;
     if (argv[i][length] == '=') text = argv[i] + length + 1;
     if (argv[i][length] == '\0' && i + 1 < argc) text = argv[i + 1];
   }
-  return text;
-}
-
-/* MPI's own start cannot be watched: it gets as long as the command line says. */
-static void limit_start(int argc, char **argv) {
-  static const char late[] = "error: MPI has not started within --init-timeout; a rank or "
-                             "host is missing, frozen or cannot be reached\n";
-  const char *text = peek(argc, argv, "--init-timeout"), *rank = getenv("OMPI_COMM_WORLD_RANK");
   long seconds = text ? strtol(text, NULL, 10) : 0;
   if (!rank) rank = getenv("PMIX_RANK");
   deadline_set(seconds > 0 && seconds <= 86400 ? (unsigned)seconds : START_SECONDS, STATUS_COMM,
@@ -149,15 +139,11 @@ static enum status run_watched(const struct command *command, int argc, char **a
 static int run(int argc, char **argv) {
   struct world world;
   const struct command *command = argc < 2 ? NULL : find_command(argv[1]);
-  if (command && (command->traits & STOPPABLE))
-    signals_install(); /* first of all: MPI's start takes its time */
+  if (command && command->stoppable) signals_install(); /* first of all: MPI's start takes its time */
   signals_ignore_size_limit();
   children_prepare(argv[0], argc > 0 ? (size_t)(argv[argc - 1] + strlen(argv[argc - 1]) - argv[0]) : 0);
   limit_start(argc, argv);
   binding_lift();
-  const char *backend = peek(argc, argv, "--backend");
-  if (command && (command->traits & COMPUTES) && !(backend && strcmp(backend, "cpu") == 0))
-    backend_preload_begin();
   enum status status = world_open(&world);
   if (status == STATUS_OK) {
     const double limit = quota_cpus("");
@@ -168,11 +154,10 @@ static int run(int argc, char **argv) {
   if (status != STATUS_OK) {
     error_print(stderr);
     if (status == STATUS_COMM && world.size > 0) world_abort(&world, (int)status);
-    backend_preload_end();
     return (int)status;
   }
   log_open(world.rank, world.host, false);
-  if (command && (command->traits & WATCHED))
+  if (command && command->watched)
     status = command->run(argc - 1, argv + 1, &world);
   else if (command)
     status = run_watched(command, argc - 1, argv + 1, &world);
@@ -188,7 +173,6 @@ static int run(int argc, char **argv) {
                status == STATUS_OK && world.rank == 0 ? "error: the other ranks do not end\n" : NULL);
   if (status != STATUS_OK) signals_ignore(); /* the first rank that leaves may have the others signalled */
   world_close(&world);
-  backend_preload_end();
   children_finish();
   return (int)status;
 }

@@ -28,17 +28,19 @@ static void test_blas(void **state) {
   blas_library_close(&blas); /* it was never open */
 }
 
-/* Where there is no GPU the thread ends at once; what it does is never an error. */
-static void test_preload(void **state) {
+/* Where there is no GPU the threads end at once; what they do is never an error. */
+static void test_warming(void **state) {
+  struct backend_warming warming;
+  const struct world world = {.local_rank = 0, .size = 1};
   (void)state;
-  backend_preload_end(); /* not begun: nothing */
   for (int i = 0; i < 2; i++) {
-    backend_preload_begin();
-    backend_preload_end();
+    backend_warm_begin("cuda", &world, &warming);
+    backend_warm_end(&warming);
+    backend_warm_end(&warming); /* ended: nothing */
   }
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_blas), cmocka_unit_test(test_preload)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_blas), cmocka_unit_test(test_warming)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

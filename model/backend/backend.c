@@ -39,23 +39,6 @@ enum status backend_find(const char *name, const struct backend_table **table) {
                name, BUILT_IN, strcmp(name, "cpu") == 0 ? "CPU" : "CUDA");
 }
 
-/* The thread of backend_preload_begin, of which there is one. */
-static struct {
-  pthread_t thread;
-  bool runs;
-} preload;
-
-void backend_preload_begin(void) {
-#ifdef CONVOY_CUDA
-  preload.runs = cuda_preload_begin(&preload.thread);
-#endif
-}
-
-void backend_preload_end(void) {
-  if (preload.runs) pthread_join(preload.thread, NULL);
-  preload.runs = false;
-}
-
 void backend_warm_begin(const char *name, const struct world *world, struct backend_warming *warming) {
   *warming = (struct backend_warming){.local_rank = world->local_rank};
 #ifdef CONVOY_CUDA
@@ -66,8 +49,9 @@ void backend_warm_begin(const char *name, const struct world *world, struct back
 }
 
 void backend_warm_end(struct backend_warming *warming) {
-  if (warming->runs) pthread_join(warming->thread, NULL);
-  warming->runs = false;
+  if (warming->device.runs) pthread_join(warming->device.thread, NULL);
+  if (warming->libraries.runs) pthread_join(warming->libraries.thread, NULL);
+  warming->device.runs = warming->libraries.runs = false;
 }
 
 const char *precision_name(enum precision precision) {

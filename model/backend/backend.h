@@ -193,21 +193,18 @@ extern const struct backend_table backend_cuda; /* built with WITH_CUDA */
  * STATUS_INPUT if it is not built in. */
 enum status backend_find(const char *name, const struct backend_table **table);
 
-/* Loads what any device of this build needs, its driver and libraries, by a thread, before it is known which
- * device, so also before MPI starts. Once a process, which must not end before backend_preload_end returned.
- */
-void backend_preload_begin(void);
-void backend_preload_end(void); /* waits for it; not begun: nothing */
-
-/* A device that comes up beside what the caller does next; `warming` stays where it is until the end. No
- * error: open tells what is wrong. */
+/* A device that comes up beside what the caller does next, by threads; `warming` stays where it is until the
+ * end. Not before MPI has started, which sets variables of the environment that others read. No error: open
+ * tells what is wrong. */
 struct backend_warming {
-  pthread_t thread;
-  bool runs;
+  struct {
+    pthread_t thread;
+    bool runs;
+  } device, libraries;
   int local_rank;
 };
 void backend_warm_begin(const char *name, const struct world *world, struct backend_warming *warming);
-void backend_warm_end(struct backend_warming *warming); /* waits for it */
+void backend_warm_end(struct backend_warming *warming); /* waits for them */
 
 const char *precision_name(enum precision precision);
 

@@ -1,6 +1,6 @@
-/* What a start needs and takes its time, done by threads: the driver and cuDNN's libraries while MPI starts,
- * the device's context while the data is read. Keeps nothing but what the process then has: cuda_open does
- * all of it again, quickly, and tells what is wrong. */
+/* What a start needs and takes its time, done by two threads while the main one reads the data: the device's
+ * context, and cuDNN's libraries. Keeps nothing but what the process then has: cuda_open does all of it
+ * again, quickly, and tells what is wrong. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -42,11 +42,10 @@ static void read_ahead(const char *path) {
   close(file);
 }
 
-static void *preload(void *unused) {
+static void *load_libraries(void *unused) {
   char folder[PATH_MAX], path[PARTS][PATH_MAX + 64];
-  int count = 0;
   (void)unused;
-  if (cudaGetDeviceCount(&count) != cudaSuccess || count < 1) return NULL; /* this loads the driver */
+  if (!cuda_device_visible()) return NULL; /* as the other thread asks: the driver is loaded once */
   cudnn_folder(folder);
   for (int i = 0; i < PARTS; i++) {
     snprintf(path[i], sizeof path[i], "%slibcudnn_%s.so.%d", folder, part[i], CUDNN_MAJOR);
@@ -56,11 +55,7 @@ static void *preload(void *unused) {
   return NULL;
 }
 
-bool cuda_preload_begin(pthread_t *thread) {
-  return thread_start(thread, preload, NULL) == 0;
-}
-
-static void *warm(void *argument) {
+static void *open_device(void *argument) {
   const struct backend_warming *warming = argument;
   cudnnHandle_t cudnn;
   int count = 0;
@@ -73,5 +68,6 @@ static void *warm(void *argument) {
 }
 
 void cuda_warm_begin(struct backend_warming *warming) {
-  warming->runs = thread_start(&warming->thread, warm, warming) == 0;
+  warming->device.runs = thread_start(&warming->device.thread, open_device, warming) == 0;
+  warming->libraries.runs = thread_start(&warming->libraries.thread, load_libraries, NULL) == 0;
 }

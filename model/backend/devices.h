@@ -2,7 +2,6 @@
 #ifndef CONVOY_MODEL_BACKEND_DEVICES_H
 #define CONVOY_MODEL_BACKEND_DEVICES_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -18,11 +17,8 @@ bool cuda_versions(char *text, size_t capacity);
 /* gpu_peak of the device that this rank has opened; 0: not known. */
 double cuda_peak(enum precision precision);
 
-/* Starts the thread of backend_preload_begin; false: there is none. */
-bool cuda_preload_begin(pthread_t *thread);
-
 struct backend_warming;
-/* Starts the thread of backend_warm_begin. */
+/* Starts the threads of backend_warm_begin. */
 void cuda_warm_begin(struct backend_warming *warming);
 
 #endif
