@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Packs a build for a Linux machine that has the GPU driver and the CUDA libraries but neither MPI nor HDF5 nor root:
-# the program, the suites that run on a backend, the libraries they need (not libc, not CUDA's) and Open MPI's
-# launcher, for one host. results/measure.sh takes the archive as CONVOY_BUILD.
+# the program, the suites that run on a backend or on CUDA alone, the libraries they need (not libc, not CUDA's) and
+# Open MPI's launcher, for one host. results/measure.sh takes the archive as CONVOY_BUILD.
 #
 # usage: results/bundle.sh BUILD FILE.tar.xz        then there: app/convoy, bin/mpirun -n 2 app/convoy …
 set -euo pipefail
@@ -32,7 +32,7 @@ WRAPPER
   chmod +x "$top/$3/$2"
 }
 place "$build/app/convoy" convoy app
-for suite in "$build"/tests/test_*_on_backend "$build/tests/compare_arrays"; do
+for suite in "$build"/tests/test_*_on_backend "$build"/tests/test_cuda_* "$build/tests/compare_arrays"; do
   [ ! -x "$suite" ] || place "$suite" "$(basename "$suite")" tests
 done
 place "$(readlink -f "$(command -v mpirun)")" mpirun bin

@@ -10,8 +10,8 @@
 #   IMAGES | DATA   images to import, or a folder of shards [generated images]
 #   PEER_DATA       folder of the peers' train.pt and test.pt; made of IMAGES if it is not there
 #   PYTHON          the interpreter that has PyTorch [python3]
-#   SANITIZED       what the sanitizers run, lines TOOL|SUITE|PATTERN [the op suite in parts, the step suite, and
-#                   with racecheck, where libraries' kernels fail, convolutions of own kernels alone]
+#   SANITIZED       what the sanitizers run, lines TOOL|SUITE|PATTERN, where SUITE is NAME of test_NAME_on_backend or of
+#                   test_cuda_NAME [the op suite in parts, the step suite, the suites that call own kernels directly]
 #   RANKS           rank counts to run ["1 2", or "1" where one GPU is visible]
 #   CONVOY_BACKEND  cuda or cpu [cuda]
 #   REHEARSE=1      tiny sizes: only shows that every part runs
@@ -90,15 +90,27 @@ speed() {
 accuracy() { column "$WORK/runs/$1/epochs.csv" test_accuracy | tail -n 1; }
 seconds() { column "$WORK/runs/$1/loss.csv" seconds | tail -n 1; }
 
+# suite_words NAME: sets `words` to the command that runs a suite: test_NAME_on_backend, which is told the backend, or
+# else test_cuda_NAME, which has one only.
+suite_words() {
+  words=("$build/tests/test_$1_on_backend" "$backend")
+  [ -x "${words[0]}" ] || words=("$build/tests/test_cuda_$1")
+}
+suite_names() { # of all suites for the backend, one a line
+  local cuda=
+  [ "$backend" != cuda ] || cuda='s/^test_cuda_//p'
+  find "$build/tests" -maxdepth 1 -type f -name 'test_*' -printf '%f\n' | sort | sed -nE "s/^test_(.*)_on_backend$/\1/p; $cuda"
+}
 stage_tests() { # the binaries themselves: a bundle has no ctest
-  local test failed=0 code
+  local name words failed=0 code
   export CONVOY_GOLDEN=$PWD/tests/golden
   : >"$OUT/tests.log"
-  for test in "$build"/tests/test_*_on_backend; do
+  for name in $(suite_names); do
     code=0
-    part 200 "$test" "$backend" || code=$?
-    { echo "== $(basename "$test") $backend: exit $code"; cat "$WORK/part.log"; } >>"$OUT/tests.log"
-    row "$(basename "$test") $backend" "$([ "$code" = 0 ] && echo passed || echo "FAILED ($code)") $(grep -aE 'PASSED' "$WORK/part.log" | tail -n 1)"
+    suite_words "$name"
+    part 200 "${words[@]}" || code=$?
+    { echo "== $(basename "${words[*]}"): exit $code"; cat "$WORK/part.log"; } >>"$OUT/tests.log"
+    row "$(basename "${words[*]}")" "$([ "$code" = 0 ] && echo passed || echo "FAILED ($code)") $(grep -aE 'PASSED' "$WORK/part.log" | tail -n 1)"
     [ "$code" = 0 ] || failed=1
   done
   return "$failed"
@@ -111,10 +123,11 @@ own_kernels() { # their names, one a line
     sed -E 's/.*[ )]([a-z0-9_]+) *\($/\1/' | sort -u
 }
 checked() { # checked TOOL SUITE PATTERN
-  local code=0 name kernel only=()
+  local code=0 name kernel words only=()
+  suite_words "$2"
   name=$1-$2-$(tr -cd 'a-z0-9_' <<<"$3")
   while read -r kernel; do only+=(--kernel-name "kns=$kernel"); done < <(own_kernels)
-  timeout -k 5 "$(pick 240 20)" compute-sanitizer --tool "$1" --error-exitcode 9 "${only[@]}" "$build/tests/test_$2_on_backend" "$backend" "$3" \
+  timeout -k 5 "$(pick 240 20)" compute-sanitizer --tool "$1" --error-exitcode 9 "${only[@]}" "${words[@]}" "$3" \
     >"$WORK/$name.log" 2>&1 </dev/null || code=$?
   grep -qE '[1-9][0-9]* test\(s\) run' "$WORK/$name.log" || code=1 # no test fits the pattern
   row "$1, $2 '$3'" "$([ "$code" = 0 ] && echo passed || echo "FAILED ($code)"); $(grep -aE 'SUMMARY' "$WORK/$name.log" | tail -n 1 | tr -d '=')"
@@ -130,7 +143,10 @@ stage_sanitizers() {
   done <<<"${SANITIZED:-$(
     for suite in batchnorm linear a maxpool softmax_xent; do printf '%s|ops|%s*\n' memcheck "$suite" racecheck "$suite"; done
     printf 'memcheck|ops|%s *\n' conv2d conv_bn conv_pool
-    printf 'racecheck|copies|bf16, %s\n' '32x32, 64 to 64,*' '16x16, 128 to 128,*' '*1x1*'
+    for pattern in 'stage forward*' 'stage data*' 'strided*' 'filter*' 'point*' 'thin*'; do
+      printf '%s|kernels|%s\n' memcheck "$pattern" racecheck "$pattern"
+    done
+    for suite in kernels_norm kernels_pool; do printf '%s|%s|*\n' memcheck "$suite" racecheck "$suite"; done
     printf '%s|step|*\n' memcheck racecheck
   )}"
   for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
