@@ -183,7 +183,7 @@ static size_t count;
 static void add_tests(const struct family *family, const struct layer *layer, size_t layers) {
   static void (*const check[])(const struct family *, const struct layer *) = {
       forward_is_the_reference, data_is_the_reference, filter_is_the_reference};
-  static const char *const kind[] = {"forward", "data", "filter"};
+  static const char *const kind[] = {"forward", "data", "gradient"};
   launch *const kernel[] = {family->forward, family->data, family->filter};
   for (size_t i = 0; i < layers * 3; i++) {
     const struct layer *l = &layer[i / 3];
