@@ -159,6 +159,7 @@ static __device__ __forceinline__ void multiply_all(float (&d)[SIZE][WGMMA_SUMS]
       for (uint32_t k = 0; k < STEPS; k++) /* 16 channels are 16 rows, or 32 bytes: two pieces */
         load_matrices<DATA>(a[k], DATA ? place + slot * SLOT + k * 16 * 128 : (place + slot * SLOT) ^ k * 32);
       multiply_tap<DATA>(d, a, b, tap);
+      __syncwarp(); /* all lanes have what they read of the slot: then one may say so for them */
       if (threadIdx.x % 32 == 0) barrier_arrive(empty + 8 * slot);
       if (++slot == SLOTS) slot = 0, phase ^= 1;
       wgmma_wait<1>();
