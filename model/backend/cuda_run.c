@@ -3,7 +3,6 @@
 #include <time.h>
 
 #include "model/backend/cuda_backend.h"
-#include "model/ops/cudnn_preload_cuda.h"
 
 /* A recorded step. */
 struct program {
@@ -85,7 +84,6 @@ enum status cuda_run(struct backend *backend, struct program **program, enum sta
     TRY(cuda_comm_join(backend));
   } else {
     if (!*program) {
-      cudnn_preload_end(&cuda->context.preload);
       cuda_scratch_release(&cuda->context); /* algorithms are chosen by now; frees are not for a capture */
       TRY(program_create(cuda, body, argument, program));
     }

@@ -2,56 +2,22 @@
  * context, and cuDNN's libraries. Keeps nothing but what the process then has: cuda_open does all of it
  * again, quickly, and tells what is wrong. */
 #include <dlfcn.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "model/backend/cuda_backend.h"
 #include "model/backend/devices.h"
 #include "model/base/thread.h"
 
-/* cuDNN loads these when the first plan is made: a tenth of a gigabyte of code in places all over them. From
- * a disk that is slow in small pieces that takes seconds, while it is asked for the whole of them at once. */
-static const char *const part[] = {"engines_precompiled", "heuristic", "engines_runtime_compiled"};
-enum { PARTS = sizeof part / sizeof *part, AHEAD_BYTES = 2 << 20 /* the kernel limits one request */ };
-
-/* Where the linker found cuDNN, or "": then a bare name is searched for. */
-static void cudnn_folder(char folder[PATH_MAX]) {
-  Dl_info info = {.dli_fname = NULL};
-  void *known = dlsym(RTLD_DEFAULT, "cudnnGetVersion");
-  folder[0] = '\0';
-  if (!known || !dladdr(known, &info) || !info.dli_fname) return;
-  snprintf(folder, PATH_MAX, "%s", info.dli_fname);
-  char *slash = strrchr(folder, '/');
-  if (slash)
-    slash[1] = '\0';
-  else
-    folder[0] = '\0';
-}
-
-static void read_ahead(const char *path) {
-  struct stat facts;
-  int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return;
-  if (fstat(file, &facts) == 0)
-    for (off_t at = 0; at < facts.st_size; at += AHEAD_BYTES)
-      (void)posix_fadvise(file, at, AHEAD_BYTES, POSIX_FADV_WILLNEED);
-  close(file);
-}
-
+/* cuDNN loads these when the first plan is made. */
 static void *load_libraries(void *unused) {
-  char folder[PATH_MAX], path[PARTS][PATH_MAX + 64];
+  static const char *const part[] = {"engines_precompiled", "heuristic", "engines_runtime_compiled"};
+  char name[64];
   (void)unused;
   if (!cuda_device_visible()) return NULL; /* as the other thread asks: the driver is loaded once */
-  cudnn_folder(folder);
-  for (int i = 0; i < PARTS; i++) {
-    snprintf(path[i], sizeof path[i], "%slibcudnn_%s.so.%d", folder, part[i], CUDNN_MAJOR);
-    read_ahead(path[i]);
+  for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+    snprintf(name, sizeof name, "libcudnn_%s.so.%d", part[i], CUDNN_MAJOR);
+    (void)dlopen(name, RTLD_LAZY | RTLD_LOCAL); /* and never closed */
   }
-  for (int i = 0; i < PARTS; i++) (void)dlopen(path[i], RTLD_LAZY | RTLD_LOCAL); /* and never closed */
   return NULL;
 }
 

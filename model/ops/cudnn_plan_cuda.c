@@ -9,7 +9,6 @@
 #include "model/base/clock.h"
 #include "model/base/log.h"
 #include "model/ops/cudnn_graph_cuda.h"
-#include "model/ops/cudnn_preload_cuda.h"
 #include "model/ops/op_cuda.h"
 
 enum { TIMED = 12 /* plans tried of those that cuDNN proposes */, PROPOSED = 64, TEXT = 160 };
@@ -92,23 +91,16 @@ static size_t type_bytes(const struct conv_problem *problem, enum conv_kind made
   return dtype_bytes((enum dtype)((enum conv_kind)problem->kind == made ? problem->result : problem->dtype));
 }
 
-/* Bytes of x, w, y. */
-static void problem_bytes(const struct conv_problem *p, size_t bytes[3]) {
-  bytes[0] = (size_t)(p->n * p->h * p->w * p->c) * type_bytes(p, CONV_BACKWARD_DATA);
-  bytes[1] = (size_t)(p->filters * p->kernel_h * p->kernel_w * p->c) * type_bytes(p, CONV_BACKWARD_FILTER);
-  bytes[2] = (size_t)(p->n * p->out_h * p->out_w * p->filters) * type_bytes(p, CONV_FORWARD);
-}
-
 /* Lays x, w, y and a workspace out in scratch memory. */
 static enum status trial_memory(struct trial *trial, const struct conv_problem *p, size_t workspace) {
-  size_t bytes[3];
-  problem_bytes(p, bytes);
-  for (int i = 0; i < 3; i++) bytes[i] = cuda_align(bytes[i]);
-  TRY(cuda_scratch(trial->context, (enum dtype)p->dtype,
-                   bytes[0] + bytes[1] + bytes[2] + cuda_align(workspace), &trial->x));
-  trial->w = cuda_offset(trial->x, bytes[0]);
-  trial->y = cuda_offset(trial->w, bytes[1]);
-  trial->workspace = cuda_offset(trial->y, bytes[2]);
+  size_t x = cuda_align((size_t)(p->n * p->h * p->w * p->c) * type_bytes(p, CONV_BACKWARD_DATA));
+  size_t w = cuda_align((size_t)(p->filters * p->kernel_h * p->kernel_w * p->c) *
+                        type_bytes(p, CONV_BACKWARD_FILTER));
+  size_t y = cuda_align((size_t)(p->n * p->out_h * p->out_w * p->filters) * type_bytes(p, CONV_FORWARD));
+  TRY(cuda_scratch(trial->context, (enum dtype)p->dtype, x + w + y + cuda_align(workspace), &trial->x));
+  trial->w = cuda_offset(trial->x, x);
+  trial->y = cuda_offset(trial->w, w);
+  trial->workspace = cuda_offset(trial->y, y);
   return STATUS_OK;
 }
 
@@ -263,19 +255,8 @@ static enum status remember(struct cuda_context *context, const struct cudnn_pla
   return status;
 }
 
-static void preload(struct cuda_context *context, const struct cudnn_plan *found) {
-  size_t bytes[4];
-  if (!found->plan) return;
-  problem_bytes(&found->problem, bytes);
-  bytes[3] = found->workspace;
-  cudnn_preload_add(&context->preload, context->device, found->plan, bytes);
-}
-
 static enum status find(struct cuda_context *context, struct cudnn_plan *found) {
-  if (recall(context, found)) {
-    preload(context, found);
-    return STATUS_OK;
-  }
+  if (recall(context, found)) return STATUS_OK;
   TRY(choose(context, found));
   enum status status = remember(context, found);
   if (status != STATUS_OK) cudnn_graph_destroy(found->plan);
@@ -331,7 +312,6 @@ enum status cudnn_plan_run(struct cuda_context *context, const struct cudnn_plan
 }
 
 void cudnn_plans_destroy(struct cuda_context *context) {
-  cudnn_preload_end(&context->preload);
   while (context->plans) {
     struct cudnn_plan *next = context->plans->next;
     cudnn_graph_destroy(context->plans->plan);

@@ -11,7 +11,6 @@
 #include "model/ops/op.h"
 
 struct cudnn_plan;
-struct cudnn_preload;
 
 enum { CUDA_TICKETS = 4096 }; /* counters in cuda_context.tickets */
 
@@ -24,10 +23,9 @@ struct cuda_context {
   cudnnHandle_t cudnn;      /* bound to stream */
   struct blas_library blas; /* opened by the first product */
   uint32_t *tickets; /* device, CUDA_TICKETS counters, zero between kernels: "which block is the last one?" */
-  struct cudnn_preload *preload; /* of the plans' kernels; NULL: none goes on */
-  struct cudnn_plan *plans;      /* plans found so far, see cudnn_plan_cuda.h */
-  struct choices choices;        /* made by timing, here or in an earlier start; none if op.deterministic */
-  void *scratch;                 /* device memory for tuning, see cuda_scratch */
+  struct cudnn_plan *plans; /* plans found so far, see cudnn_plan_cuda.h */
+  struct choices choices;   /* made by timing, here or in an earlier start; none if op.deterministic */
+  void *scratch;            /* device memory for tuning, see cuda_scratch */
   size_t scratch_bytes;
   cudaEvent_t start, stop; /* for timing at create */
 };
