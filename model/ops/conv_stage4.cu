@@ -159,8 +159,7 @@ static __device__ __forceinline__ void multiply_all(float (&d)[SIZE][WGMMA_SUMS]
       for (uint32_t k = 0; k < STEPS; k++) /* 16 channels are 16 rows, or 32 bytes: two pieces */
         load_matrices<DATA>(a[k], DATA ? place + slot * SLOT + k * 16 * 128 : (place + slot * SLOT) ^ k * 32);
       multiply_tap<DATA>(d, a, b, tap);
-      __syncwarp(); /* all lanes have what they read of the slot: then one may say so for them */
-      if (threadIdx.x % 32 == 0) barrier_arrive(empty + 8 * slot);
+      barrier_arrive(empty + 8 * slot); /* each lane for what it read itself */
       if (++slot == SLOTS) slot = 0, phase ^= 1;
       wgmma_wait<1>();
     }
@@ -231,7 +230,7 @@ __global__ void __cluster_dims__(PARTS, 1, 1) __launch_bounds__(THREADS, 1)
   const int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / WGMMA_GROUP, 0);
   const int part = (int)blockIdx.x, tile = (int)blockIdx.y * WGMMA_TILE, first = (int)blockIdx.z * IMAGES;
   if (threadIdx.x < 2 * SLOTS + CHUNKS)
-    barrier_create(full + 8 * threadIdx.x, threadIdx.x / SLOTS == 1 ? MULTIPLY / 32 : WGMMA_GROUP);
+    barrier_create(full + 8 * threadIdx.x, threadIdx.x / SLOTS == 1 ? MULTIPLY : WGMMA_GROUP);
   clear_sides(image);
   fence_shared();
   __syncthreads();
