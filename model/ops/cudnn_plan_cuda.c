@@ -67,8 +67,9 @@ static bool config_allowed(const struct cuda_context *context, const struct conv
   int count = cudnn_graph_notes(config, note);
   for (int i = 0; i < count; i++)
     if (!allowed(context, problem, note[i])) return false;
-  /* The other way is faster to start and, where it was measured, to run. */
-  if (optional(problem) && cudnn_graph_compiles(config)) return false;
+  /* The other way is faster to start and, where it was measured, to run. A deterministic context measures
+   * nothing, and prefers what is more exact. */
+  if (optional(problem) && !context->op.deterministic && cudnn_graph_compiles(config)) return false;
   return count >= 0;
 }
 
