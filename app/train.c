@@ -248,7 +248,7 @@ static enum status end_run(struct train *train, enum status status) {
 
 /* The last checkpoint is written while the device is given back, unless predictions are wanted. */
 static enum status finish(struct train *train) {
-  if (!train->trainer.board) session_leave(&train->session);
+  if (!train->options.tensorboard[0]) session_leave(&train->session); /* on all ranks or on none */
   return trainer_end(&train->trainer);
 }
 
