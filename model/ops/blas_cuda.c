@@ -155,17 +155,18 @@ static enum status choose(struct cuda_context *context, const struct blas_proble
 
 /* An algorithm is plain data, valid for one version of cuBLASLt on one kind of device. */
 struct remembered {
-  uint64_t version, workspace;
+  uint64_t workspace;
   cublasLtMatmulAlgo_t algorithm;
 };
 
-/* A problem without the gaps that a struct of several types has. */
+/* A problem and the library's version, without the gaps that a struct of several types has. */
 struct problem_key {
-  int64_t number[7];
+  int64_t number[8];
 };
 
-static struct problem_key key_of(const struct blas_problem *p) {
-  return (struct problem_key){{p->dtype, p->result, p->m, p->n, p->k, p->a_transposed, p->b_transposed}};
+static struct problem_key key_of(const struct blas_library *blas, const struct blas_problem *p) {
+  return (struct problem_key){
+      {(int64_t)blas->version(), p->dtype, p->result, p->m, p->n, p->k, p->a_transposed, p->b_transposed}};
 }
 
 static struct choice_key choice_key(const struct problem_key *key) {
@@ -183,8 +184,7 @@ static bool recall(struct cuda_context *context, const struct problem_key *key,
   memcpy(&value, known, sizeof value);
   memset(&result, 0, sizeof result);
   const struct blas_library *blas = product->blas;
-  if (value.version != blas->version() ||
-      blas->check(blas->handle, product->operation, product->b, product->a, product->c, product->c,
+  if (blas->check(blas->handle, product->operation, product->b, product->a, product->c, product->c,
                   &value.algorithm, &result) != CUBLAS_STATUS_SUCCESS ||
       result.workspaceSize > context->op.workspace_limit || result.workspaceSize > value.workspace)
     return false;
@@ -199,7 +199,6 @@ static enum status remember(struct cuda_context *context, const struct problem_k
   size_t bytes;
   if (context->op.deterministic || choices_find(&context->choices, choice_key(key), &bytes)) return STATUS_OK;
   memset(&value, 0, sizeof value);
-  value.version = product->blas->version();
   value.workspace = product->workspace;
   value.algorithm = product->algorithm;
   return choices_add(&context->choices, choice_key(key), &value, sizeof value, NULL, 0);
@@ -216,7 +215,7 @@ enum status blas_product_create(struct cuda_context *context, const struct blas_
   made->blas = &context->blas;
   TRY_OUT(blas_library_open(&context->blas));
   TRY_OUT(describe(context, problem, made));
-  struct problem_key key = key_of(problem);
+  struct problem_key key = key_of(&context->blas, problem);
   if (!recall(context, &key, made)) {
     TRY_OUT(propose(context, problem, made, result, &count));
     TRY_OUT(choose(context, problem, made, result, count));
