@@ -9,6 +9,7 @@ enum { COUNTS = 8 };
 struct layer {
   int h, w, c, filters, kernel, stride, pad;
   int n[COUNTS]; /* images; 0 ends the list */
+  bool moments;  /* its forward kernel leaves them */
 };
 
 /* ---- a layer's arrays: of DISTINCT images, in doubles ---- */
@@ -96,6 +97,7 @@ struct family {
   struct conv_moments (*moments)(const struct conv_args *args); /* NULL: none */
   size_t (*workspace)(const struct conv_args *args);            /* floats, of filter */
   bool tickets;                                                 /* likewise */
+  bool sm_90;                                                   /* other devices have none of them */
 };
 
 /* ---- checks ---- */
@@ -135,7 +137,10 @@ static inline void check_forward(const struct family *f, const struct problem *p
   const struct layer *l = p->layer;
   const struct conv_args args = args_of(l, batch->n);
   struct conv_moments left = {0, 0};
-  if (moments && f->moments) left = f->moments(&args);
+  if (moments && f->moments) {
+    left = f->moments(&args);
+    if ((left.parts > 0) != l->moments) fail_msg("%s: moments in %d parts", what, left.parts);
+  }
   if (moments && left.parts == 0) return;
   release_arrays();
   struct array *out = result("out", DTYPE_BF16, batch->n * p->out), *part = NULL;
@@ -203,7 +208,7 @@ static inline struct batch next_batch(const struct family *f, const struct layer
   const struct conv_args args = args_of(l, batch.n);
   snprintf(what, sizeof what, "%s, %dx%d, %d to %d, %d images", f->name, l->h, l->w, l->c, l->filters,
            batch.n);
-  need_fit(f->fits(&args));
+  need_fit(f->fits(&args), f->sm_90);
   return batch;
 }
 

@@ -12,22 +12,22 @@
 
 /* Few images leave tiles and blocks unfilled; the largest batches give a block several images, or are the
  * most that the kernel takes, or one less where it takes images in pairs or eights. */
-static const struct layer stages[] = {{32, 32, 64, 64, 3, 1, 1, {1, 2, 3, 5, 7, 133, 267}},
-                                      {16, 16, 128, 128, 3, 1, 1, {1, 2, 3, 5, 7, 132}},
-                                      {4, 4, 512, 512, 3, 1, 1, {1, 2, 3, 5, 7, 23, 128}}};
-static const struct layer strided[] = {{32, 32, 64, 128, 3, 2, 1, {1, 2, 3, 5, 7, 133}},
-                                       {16, 16, 128, 256, 3, 2, 1, {1, 2, 3, 5, 7, 131}},
-                                       {8, 8, 256, 512, 3, 2, 1, {1, 2, 3, 5, 7, 11, 131}}};
-static const struct layer filters[] = {{32, 32, 64, 64, 3, 1, 1, {1, 2, 3, 5, 7, 133}},
-                                       {16, 16, 128, 128, 3, 1, 1, {1, 2, 3, 5, 7, 131}},
-                                       {16, 16, 64, 128, 3, 1, 1, {1, 3, 61}},
-                                       {8, 8, 64, 64, 3, 1, 1, {2, 4, 14, 254}}};
-static const struct layer points[] = {{32, 32, 64, 128, 1, 2, 0, {1, 2, 3, 5, 7, 133}},
-                                      {16, 16, 128, 256, 1, 2, 0, {1, 2, 3, 5, 7, 133}},
-                                      {8, 8, 256, 512, 1, 2, 0, {1, 2, 3, 5, 7, 133}}};
-static const struct layer thins[] = {{32, 32, 3, 64, 3, 1, 1, {1, 2, 3, 5, 7, 133, 267}},
-                                     {30, 30, 3, 64, 3, 1, 1, {1, 3, 7}},
-                                     {9, 7, 1, 128, 5, 2, 2, {1, 5, 139}}};
+static const struct layer stages[] = {{32, 32, 64, 64, 3, 1, 1, {1, 2, 3, 5, 7, 133, 267}, true},
+                                      {16, 16, 128, 128, 3, 1, 1, {1, 2, 3, 5, 7, 132}, true},
+                                      {4, 4, 512, 512, 3, 1, 1, {1, 2, 3, 5, 7, 23, 128}, false}};
+static const struct layer strided[] = {{32, 32, 64, 128, 3, 2, 1, {1, 2, 3, 5, 7, 133}, false},
+                                       {16, 16, 128, 256, 3, 2, 1, {1, 2, 3, 5, 7, 131}, false},
+                                       {8, 8, 256, 512, 3, 2, 1, {1, 2, 3, 5, 7, 11, 131}, false}};
+static const struct layer filters[] = {{32, 32, 64, 64, 3, 1, 1, {1, 2, 3, 5, 7, 133}, false},
+                                       {16, 16, 128, 128, 3, 1, 1, {1, 2, 3, 5, 7, 131}, false},
+                                       {16, 16, 64, 128, 3, 1, 1, {1, 3, 61}, false},
+                                       {8, 8, 64, 64, 3, 1, 1, {2, 4, 14, 254}, false}};
+static const struct layer points[] = {{32, 32, 64, 128, 1, 2, 0, {1, 2, 3, 5, 7, 133}, false},
+                                      {16, 16, 128, 256, 1, 2, 0, {1, 2, 3, 5, 7, 133}, false},
+                                      {8, 8, 256, 512, 1, 2, 0, {1, 2, 3, 5, 7, 133}, false}};
+static const struct layer thins[] = {{32, 32, 3, 64, 3, 1, 1, {1, 2, 3, 5, 7, 133, 267}, true},
+                                     {30, 30, 3, 64, 3, 1, 1, {1, 3, 7}, false},
+                                     {9, 7, 1, 128, 5, 2, 2, {1, 5, 139}, true}};
 
 /* ---- kernels ---- */
 
@@ -72,14 +72,17 @@ static const struct family stage_family = {.name = "stage",
                                            .fits = kernel_stage_fits,
                                            .forward = stage_forward,
                                            .data = stage_data,
-                                           .moments = kernel_stage_moments},
+                                           .moments = kernel_stage_moments,
+                                           .sm_90 = true},
                            strided_family = {.name = "strided",
                                              .fits = kernel_strided_fits,
-                                             .data = strided_data},
+                                             .data = strided_data,
+                                             .sm_90 = true},
                            filter_family = {.name = "filter",
                                             .fits = kernel_filter_fits,
                                             .filter = filter,
-                                            .workspace = kernel_filter_workspace},
+                                            .workspace = kernel_filter_workspace,
+                                            .sm_90 = true},
                            point_family = {.name = "point",
                                            .fits = kernel_point_fits,
                                            .forward = point_forward,
