@@ -38,8 +38,8 @@ part() { # part SECONDS COMMAND...: its output goes to the log line by line; ret
   [ "$code" = 0 ] || { tail -n 5 "$WORK/part.log"; say "  FAILED with $code after $((SECONDS - begin)) s"; }
   return "$code"
 }
-outcome() { # outcome CODE: in words; 77 is how a suite ends that had to leave something out
-  case $1 in 0) echo passed ;; 77) echo "passed, in part" ;; *) echo "FAILED ($1)" ;; esac
+outcome() { # outcome CODE: in words; a suite that had to leave something out ends with 77, which is not passed, nor failed
+  case $1 in 0) echo passed ;; 77) echo "skipped, in whole or in part" ;; *) echo "FAILED ($1)" ;; esac
 }
 row() { printf '%-46s %s\n' "$1" "$2" | tee -a "$OUT/table.txt"; }
 

@@ -35,9 +35,13 @@ static void test_warming(void **state) {
   (void)state;
   for (int i = 0; i < 2; i++) {
     backend_warm_begin("cuda", &world, &warming);
+    assert_true(warming.device.runs && warming.libraries.runs);
     backend_warm_end(&warming);
+    assert_false(warming.device.runs || warming.libraries.runs);
     backend_warm_end(&warming); /* ended: nothing */
   }
+  backend_warm_begin("cpu", &world, &warming);
+  assert_false(warming.device.runs || warming.libraries.runs);
 }
 
 int main(void) {
